@@ -20,8 +20,8 @@ from ftax.paper.figures.view import View, make_point, split_views
 from ftax.records.store import append_record
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
-from ftax.sweeps.knee.record import Over
-from ftax.sweeps.knee.run import knee
+from ftax.sweeps.knee import knee
+from ftax.sweeps.knee_record import Over
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.run import sweep

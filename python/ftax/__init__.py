@@ -47,7 +47,7 @@ _KINDS |= {
         drawing="ftax.reports.tables.comparison_table:draw_hosts",
     ),
     "knee": _Kind(
-        record="ftax.sweeps.knee.record:Knee", drawing="ftax.reports.tables.knee_table:draw_knees"
+        record="ftax.sweeps.knee_record:Knee", drawing="ftax.reports.tables.knee_table:draw_knees"
     ),
     "measurement": _Kind(
         record="ftax.timing.measurement:Measurement",

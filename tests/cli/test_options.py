@@ -171,7 +171,7 @@ def test_they_reach_a_knee(monkeypatch):
     monkeypatch.setattr("ftax.steps.load.load_model", stop)
     assert see("knee", "gpt2", "--over", "heads", *GIVEN).given["setting"] == WANTED
     monkeypatch.undo()
-    monkeypatch.setattr("ftax.sweeps.knee.run.knee", stop)
+    monkeypatch.setattr("ftax.sweeps.knee.knee", stop)
     seen = see("knee", "bert-1x64", "--threads", "1", *TIMED)
     assert seen.arguments[0].setting.threads == 1
     check_plan(seen.given["plan"], max_rounds=80)

@@ -12,7 +12,7 @@ from ftax.machines.environment import Environment, collect_environment
 from ftax.machines.gpu import GpuFacts
 from ftax.paper.claims.record import ClaimValue, Verdict
 from ftax.records.store import append_record
-from ftax.sweeps.knee.record import Knee, KneePoint
+from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 from ftax.timing.host_comparison import HostComparison
