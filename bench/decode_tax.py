@@ -14,9 +14,9 @@ from pathlib import Path
 
 import ftax
 from ftax.errors import FtaxError, describe
-from ftax.paper.figures.drawing import save_sheet
-from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
-from ftax.paper.figures.view import View, make_point, split_views
+from ftax.paper.drawing import save_sheet
+from ftax.paper.sheet import Panel, Point, Series, Sheet
+from ftax.paper.view import View, make_point, split_views
 from ftax.records.store import append_record
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.figures.sheet import COLUMNS
-from ftax.paper.figures.view import split_views
-from ftax.paper.items.catalogue import find_item, list_items, make_grids, make_wants
-from ftax.paper.missing import NOT_RUN, describe_missing, find_missing
+from ftax.paper.items import find_item, list_items, make_grids, make_wants
 from ftax.paper.reference import select
 from ftax.paper.setting import Setting
+from ftax.paper.sheet import COLUMNS
+from ftax.paper.today import NOT_RUN, describe_missing, find_missing
+from ftax.paper.view import split_views
 from ftax.runtimes.catalogue import list_runtimes
 from ftax.steps.zoo.registry import list_models
 from ftax.sweeps.grid import join_cells
@@ -131,8 +131,8 @@ def test_digitised_figures_agree_with_the_raw_runs_that_are_shown():
 
 
 def _list_printed(item):
-    from ftax.paper.figures.printed import read_points
     from ftax.paper.items import figures
+    from ftax.paper.plots import read_points
 
     for plot in getattr(figures, f"make_{item.name}")():
         for line in plot.printed:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ftax.paper.claims.record import Verdict
-from ftax.paper.items.catalogue import find_item, make_grids
+from ftax.paper.claims.verdict import Verdict
+from ftax.paper.items import find_item, make_grids
 from ftax.paper.page import describe_study
 from ftax.paper.setting import Setting
 from ftax.reports.html.sources import Found

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError
 from ftax.paper import run
-from ftax.paper.items.catalogue import list_items
+from ftax.paper.items import list_items
 from ftax.paper.run import Study, choose_study, end_after, estimate, load_results, run_study
 from ftax.paper.setting import Setting
 from ftax.paper.today import describe_today

@@ -10,8 +10,9 @@ from dataclasses import replace
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu import GpuFacts
 from ftax.paper.claims import study as claims
-from ftax.paper.claims.record import Verdict, find_claim
-from ftax.paper.claims.scope import RequiredCell
+from ftax.paper.claims.claim import RequiredCell
+from ftax.paper.claims.study import find_claim
+from ftax.paper.claims.verdict import Verdict
 from ftax.records.fields import FrozenMap
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults

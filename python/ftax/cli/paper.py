@@ -109,7 +109,7 @@ def paper(
     if plan:
         return
     if draw and any(item.kind == "figure" for item in study.items):
-        from ftax.paper.figures.drawing import check_matplotlib
+        from ftax.paper.drawing import check_matplotlib
 
         check_matplotlib()  # before minutes of measuring
     complete = True
@@ -151,9 +151,8 @@ def _write(study: Study, folder: Path, form: o.Output) -> None:
 def _show_page(page: Page, study: Study, form: o.Output) -> None:
     """The table that was asked for, if it was the only thing; then where everything is."""
     alone = len(study.items) + study.claims == 1
-    from ftax.paper.claims.tables import make_claims_table
-    from ftax.paper.missing import describe_missing
-    from ftax.paper.today import count_outcomes
+    from ftax.paper.claims.verdict_tables import make_claims_table
+    from ftax.paper.today import count_outcomes, describe_missing
 
     tables = [item.table for item in page.shown if item.table is not None]
     if alone and page.verdicts:
@@ -181,7 +180,7 @@ def _show_page(page: Page, study: Study, form: o.Output) -> None:
 
 
 def _list_items(form: o.Output) -> None:
-    from ftax.paper.items.catalogue import list_items
+    from ftax.paper.items import list_items
     from ftax.reports.table import Rows
 
     table = Rows(

@@ -16,10 +16,9 @@ from pathlib import Path
 from types import FrameType
 
 from ftax.errors import InvalidArgumentError, check_number
-from ftax.paper.figures.view import find_kind, is_tiny, split_views
-from ftax.paper.items.catalogue import Item, find_item, list_items, make_grids, make_wants
-from ftax.paper.items.wants import want_past_the_grid
+from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants, want_past_the_grid
 from ftax.paper.setting import Setting
+from ftax.paper.view import find_kind, is_tiny, split_views
 from ftax.records.fields import FrozenMap
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults

@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.claims.record import Verdict
 from ftax.paper.claims.study import test_claims
-from ftax.paper.claims.tables import make_claims_tables
-from ftax.paper.figures.drawing import check_matplotlib, save_sheet
-from ftax.paper.figures.sheet import write_csv
-from ftax.paper.figures.view import View, group_views, split_views
-from ftax.paper.items.catalogue import Item
-from ftax.paper.missing import find_missing, has_measured
+from ftax.paper.claims.verdict import Verdict
+from ftax.paper.claims.verdict_tables import make_claims_tables
+from ftax.paper.drawing import check_matplotlib, save_sheet
+from ftax.paper.items import Item
 from ftax.paper.run import Study
 from ftax.paper.setting import Setting
-from ftax.paper.today import Shown, describe_today
+from ftax.paper.sheet import write_csv
+from ftax.paper.today import Shown, describe_today, find_missing, has_measured
+from ftax.paper.view import View, group_views, split_views
 from ftax.records.store import append_record
 from ftax.records.whole_file import write_whole
 from ftax.reports.table import Rows

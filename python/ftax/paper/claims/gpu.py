@@ -1,25 +1,26 @@
 """Results as claims read them: the cells of one machine, and draws of their latencies.
 
-The surprising choice: the draws of a cell depend on the cell alone and not on who asks. Two claims
-about one cell see the same resamples of it, in any order and in any company.
+The draws of a cell depend on the cell alone and not on who asks: two claims about one cell see the
+same resamples of it, in any order and in any company.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ftax.paper.claims.helpers import Missing
-from ftax.paper.claims.scope import RequiredCell
-from ftax.paper.claims.today import Wanted
+from ftax.paper.claims.claim import RequiredCell, Wanted, find_cell
+from ftax.paper.claims.numbers import Missing
 from ftax.paper.drift import Drift, find_drift, find_drifting_share, join_repetitions
-from ftax.paper.figures.view import find_kind, find_place, split_by_kind
+from ftax.paper.reference import find_hardware, read_table
+from ftax.paper.view import find_kind, find_place, split_by_kind
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
 
@@ -35,8 +36,9 @@ GPU_NAMES = {
     "V100": r"\bv100\b",
 }
 
-_LATENCY = "latency_ms"
-_WORK = {"gmacs": ("macs", 1e-9), "note:nn_calls": ("modules", 1.0)}
+LATENCY = "latency_ms"
+_FEWEST_ROUNDS = 2
+_WORK = {"gmacs": ("macs", 1e-9), "modules": ("modules", 1.0)}
 _OF_CELL = {
     "kernel_ms": ("kernel_ns", 1e-6, "summed kernel time"),
     "kernels": ("kernels", 1.0, "count of kernels"),
@@ -92,11 +94,10 @@ class Gpu:
             every=every,
         )
 
-    def choose_for(self, wanted: Iterable[Wanted]) -> Gpu:
+    def choose_for(self, latencies: Iterable[RequiredCell]) -> Gpu:
         """This GPU with the repeated cells, if all the latencies that are wanted were repeated
         together: then their ratios are free of drift."""
-        places = [item.cell for item in wanted if is_latency(item)]
-        chosen = [self.repeated.get(place) for place in places if place is not None]
+        chosen = [self.repeated.get(place) for place in latencies]
         sessions = {None if cell is None else cell.facts["session"] for cell in chosen}
         if len(sessions) != 1 or None in sessions:
             return self
@@ -107,48 +108,42 @@ class Gpu:
         pattern = GPU_NAMES.get(paper_device)
         return pattern is not None and re.search(pattern, self.label.lower()) is not None
 
-    def find(self, wanted: Wanted) -> SweepCell | Missing:
+    def find(self, place: RequiredCell) -> SweepCell | Missing:
         """The measured cell behind a number."""
-        if wanted.cell is None:
-            return Missing(wanted.problem)
-        cell = self.cells.get(wanted.cell)
+        cell = self.cells.get(place)
         if cell is None:
-            return Missing(f"{wanted.cell.label()} was not measured")
+            return Missing(f"{place.label()} was not measured")
         if cell.status != "measured":
-            return Missing(f"{wanted.cell.label()}: {cell.status}, {cell.reason}")
+            return Missing(f"{place.label()}: {cell.status}, {cell.reason}")
         return cell
 
-    def read(self, wanted: Wanted) -> float | Missing:
+    def read(self, place: RequiredCell, column: str) -> float | Missing:
         """A column that has no rounds: counts of work, readings of the GPU, kernel time; "runs" is
         1 for a cell that was measured, 0 for one that its runtime cannot run."""
-        if wanted.column == "runs":
-            return self._read_success(wanted)
-        cell = self.find(wanted)
+        cell = self.find(place)
+        if column == "runs":
+            return self._read_success(place, cell)
         if isinstance(cell, Missing):
             return cell
-        if wanted.column in _WORK:
-            return self._read_work(cell, *_WORK[wanted.column])
-        if wanted.column == "seq_or_input" and cell.cell.sequence is not None:
+        if column in _WORK:
+            return self._read_work(cell, *_WORK[column])
+        if column == "samples" and cell.cell.sequence is not None:
             return float(cell.cell.sequence)
-        name, factor, words = _OF_CELL.get(wanted.column, ("", 0.0, wanted.column))
+        name, factor, words = _OF_CELL.get(column, ("", 0.0, column))
         value = getattr(cell, name) if name else None
         if value is None:
             return Missing(f"{cell.cell.label()} has no {words}")
         return float(value) * factor
 
-    def _read_success(self, wanted: Wanted) -> float | Missing:
+    def _read_success(self, place: RequiredCell, found: SweepCell | Missing) -> float | Missing:
         """A runtime that ran nothing else here says nothing about this model."""
-        found = self.find(wanted)
         if not isinstance(found, Missing):
             return 1.0
-        cell = self.cells.get(wanted.cell) if wanted.cell is not None else None
-        if cell is None or not any(
-            other.status == "measured"
-            and (other.cell.runtime, other.cell.host) == (cell.cell.runtime, cell.cell.host)
-            for other in self.cells.values()
-        ):
-            return found
-        return 0.0
+        has_run = any(
+            cell.status == "measured" and f"{cell.cell.runtime}/{cell.cell.host}" == place.framework
+            for cell in self.cells.values()
+        )
+        return 0.0 if place in self.cells and has_run else found
 
     def _read_work(self, cell: SweepCell, name: str, factor: float) -> float | Missing:
         """Work is the model's and its size's: any cell that has them says it."""
@@ -160,6 +155,15 @@ class Gpu:
             if value is not None and (place.model, place.batch, place.sequence) == size:
                 return float(value) * factor
         return Missing(f"{own.label()} has no count of {name}")
+
+    def find_speed(self) -> float | None:
+        """Peak rate in fp16 without Tensor Cores, TFLOP/s: of the paper's Table 2 for its GPUs,
+        else the vendor's; None where neither is known here."""
+        for row in read_table("table2_hardware.csv"):
+            if self.is_a(row["gpu"]):
+                return float(row["fp16_tflops"])
+        stated = find_hardware(self.name)
+        return float(stated["fp16_tflops"]) if stated else None
 
 
 def _is_better(cell: SweepCell, known: SweepCell) -> bool:
@@ -192,6 +196,34 @@ def _name_machine(machine: SweepMachine | None, kind: str) -> str:
     if kind == "cpu":
         return host.cpu_model or "a CPU without a name"
     return "a GPU without a name" if gpu is None else gpu.name
+
+
+def find_clock(cell: SweepCell) -> float | None:
+    """Of the host's core while a cell was timed, in Hz."""
+    found = cell.facts.get("core_hz")
+    return float(found) if isinstance(found, int | float) and found > 0 else None
+
+
+def bring_to_one_clock(gpu: Gpu) -> Gpu:
+    """The same cells as if the host's core had always run at their middle clock.
+
+    Only the part of a latency in which the device is idle goes with the clock. Cells without a
+    known clock or busy time stay as they are.
+    """
+    clocks = [clock for cell in gpu.cells.values() if (clock := find_clock(cell)) is not None]
+    if not clocks:
+        return gpu
+    middle = statistics.median(clocks)
+    return Gpu.of(gpu.label, gpu.kind, (_scale(cell, middle) for cell in gpu.every))
+
+
+def _scale(cell: SweepCell, to_hz: float) -> SweepCell:
+    clock = find_clock(cell)
+    if clock is None or cell.busy_ns is None or not cell.values_ns:
+        return cell
+    idle_share = max(0.0, 1 - cell.busy_ns / cell.latency_ns)
+    factor = 1 + idle_share * (clock / to_hz - 1)
+    return replace(cell, values_ns=tuple(value * factor for value in cell.values_ns))
 
 
 class Sampler:
@@ -240,6 +272,69 @@ class Sampler:
         return means
 
 
-def is_latency(wanted: Wanted) -> bool:
-    """Whether the number has rounds behind it."""
-    return wanted.column == _LATENCY and wanted.constant is None
+# Which machine stands for a GPU of the paper; why none does.
+Choose = Callable[[str], Gpu | Missing]
+
+
+class MeasuredNumbers:
+    """A machine's, as measured, and with `draw` from 0 on as resampled rounds make them.
+
+    Attributes:
+        draw: the number of the resample, -1 as measured.
+        short: cells that have too few rounds for a resample.
+    """
+
+    is_paper = False
+
+    def __init__(self, choose: Choose, sampler: Sampler, gpus: Sequence[str] = ()) -> None:
+        self.gpus, self.draw, self.short = gpus, -1, set[str]()
+        self._choose, self._sampler = choose, sampler
+        self._known: dict[Wanted, tuple[Any, Sequence[float] | None]] = {}
+        gpu = choose("")
+        self.drift = gpu.drift.within if isinstance(gpu, Gpu) and gpu.drift is not None else 0.0
+
+    def read(self, wanted: Wanted) -> Any:
+        """The number of the cell, of this draw."""
+        known = self._known.get(wanted)
+        if known is None:
+            known = self._known[wanted] = self._look(wanted)
+        return known[0] if self.draw < 0 or known[1] is None else known[1][self.draw]
+
+    def read_speed(self, gpu: str) -> float:
+        """As Table 2 or the vendor has it; of GPUs without one no trend is followed."""
+        found = self._choose(gpu)
+        return (0.0 if isinstance(found, Missing) else found.find_speed()) or 0.0
+
+    def _look(self, wanted: Wanted) -> tuple[Any, Sequence[float] | None]:
+        gpu, place = self._choose(wanted.device), find_cell(*wanted[:5])
+        if isinstance(gpu, Missing) or isinstance(place, Missing):
+            return (place if isinstance(place, Missing) else gpu), None
+        if wanted.column != LATENCY:
+            return gpu.read(place, wanted.column), None
+        cell = gpu.find(place)
+        if isinstance(cell, Missing):
+            return cell, None
+        if len(cell.values_ns) < _FEWEST_ROUNDS:
+            self.short.add(cell.cell.label())
+        return cell.latency_ns / 1e6, self._sampler.draw(cell, gpu.drift).tolist()
+
+
+class NoNumbers:
+    """None, of anything: what was asked for is what a claim needs. ``cells`` are by column."""
+
+    is_paper, drift = False, 0.0
+
+    def __init__(self, gpus: Sequence[str]) -> None:
+        self.gpus = gpus
+        self.cells: dict[tuple[RequiredCell, str], None] = {}
+
+    def read(self, wanted: Wanted) -> Missing:
+        """Only remembers it."""
+        place = find_cell(*wanted[:5])
+        if isinstance(place, RequiredCell):
+            self.cells[place, wanted.column] = None
+        return Missing("nothing was measured")
+
+    def read_speed(self, gpu: str) -> float:
+        """No rate."""
+        return 0.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.drift import Drift, find_drift, is_repetition, join_repetitions
-from ftax.paper.figures.sheet import Point
+from ftax.paper.sheet import Point
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
 from ftax.timing.cell import Cell

@@ -9,8 +9,8 @@ from typing import get_args
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from ftax.paper.claims.helpers import list_some
-from ftax.paper.claims.record import OUTCOMES, ClaimValue, PaperVerdict, Verdict
+from ftax.paper.claims.numbers import list_some
+from ftax.paper.claims.verdict import OUTCOMES, ClaimValue, PaperVerdict, Verdict
 from ftax.reports.table import NOTHING, Cell, Rows
 from ftax.reports.terminal import plain
 
@@ -75,8 +75,7 @@ def make_condition_table(verdicts: Sequence[Verdict]) -> Rows:
     cells: dict[str, Cell] = {
         "claim": "0.id",
         "machine": lambda pair: pair[0].machine or NOTHING,
-        "condition": lambda pair: pair[1].about or NOTHING,
-        "formula": "1.expression",
+        "condition": "1.about",
         "paper's data": lambda pair: _ANSWERS[pair[1].paper],
         "today": "1.today",
         "resamples": ("1.share", "{:.0%}".format),
@@ -101,11 +100,10 @@ def make_value_table(verdicts: Sequence[Verdict]) -> Rows:
             "claim": "0.id",
             "machine": lambda place: place[0].machine or NOTHING,
             "name": lambda place: place[1].name + (f"[{place[2]}]" if place[3] > 1 else ""),
-            "formula": "1.formula",
             **{column: _find_number(field) for column, field in _NUMBERS.items()},
             "why": lambda place: place[1].why or NOTHING,
         },
-        text=("claim", "machine", "name", "formula", "why"),
+        text=("claim", "machine", "name", "why"),
     )
 
 
@@ -145,15 +143,8 @@ def explain_outcome(verdict: Verdict) -> str:
     claim that holds."""
     parts = [verdict.reason] if verdict.reason else []
     if verdict.today in ("changed", "does not hold"):
-        parts.append(verdict.sentence or _list_unmet(verdict))
+        parts.append(verdict.sentence)
     return "; ".join(filter(None, parts))
-
-
-def _list_unmet(verdict: Verdict) -> str:
-    """Conditions that are not met, of a record from before verdicts had sentences."""
-    unmet = (test for test in verdict.tests if test.today in ("another size", "does not hold"))
-    names = [test.about or test.expression for test in unmet]
-    return f"does not hold as stated: {', '.join(names)}" if names else ""
 
 
 def _describe_value(value: ClaimValue) -> str:

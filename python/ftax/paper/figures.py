@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ftax.paper.figures.plots import Line, Plot
-from ftax.paper.figures.printed import BASELINE_GPU, PAPER_RUNTIMES, Printed, raw_run
+from ftax.paper.plots import BASELINE_GPU, PAPER_RUNTIMES, Line, Plot, Printed, raw_run
 from ftax.paper.setting import SOUND_LENGTH, TEXT_LENGTH
 
 _BOTH = ("fp16", "fp32")

@@ -1,8 +1,9 @@
-"""The items of the paper, Figures 1 to 13 and Tables 1 to 3, and one more table: what each wants
-measured and shows.
+"""The items of the paper, Figures 1 to 13, Tables 1 to 3 and one more: what each shows, and what is
+to be measured for them, for the claims and for the machine's drift.
 
-The surprising choice: an item never asks for a measurement by itself. Its wants are joined with
-those of the other items and run as one sweep; what it then shows is a function of the results.
+The wants of all items are joined and run as one sweep; what an item then shows is a function of the
+results. The cells of Table 1 are measured again and again, with a CUDA graph and a model of images
+beside them: they say how much two numbers may differ by chance, and so do its own.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from functools import partial
 from typing import Literal
 
 from ftax.errors import InvalidArgumentError, suggest
-from ftax.paper import tables
-from ftax.paper.figures.plots import Plot, make_panels
-from ftax.paper.figures.sheet import Missing, Panel, Sheet
-from ftax.paper.figures.view import View
-from ftax.paper.items import figures, training
-from ftax.paper.items.wants import want_claims, want_drift
-from ftax.paper.setting import Setting, Want
+from ftax.paper import figures, tables
+from ftax.paper.claims.numbers import knee
+from ftax.paper.claims.study import required_cells
+from ftax.paper.plots import Plot, make_panels
+from ftax.paper.setting import TEXT_LENGTH, Setting, Want
+from ftax.paper.sheet import Missing, Panel, Sheet
+from ftax.paper.tables import read_scaling
+from ftax.paper.view import View
 from ftax.reports.table import Rows
 from ftax.sweeps.grid import Grid
 
@@ -133,7 +135,7 @@ _ITEMS = (
     Item(name="training", title="the tax of a training step",
          shows="Not in the paper, which measured inference: its models, forward, backward and "
          "AdamW.",
-         make_wants=training.want_training, make_table=training.make_training),
+         make_wants=tables.want_training, make_table=tables.make_training),
 )  # fmt: skip
 
 
@@ -166,3 +168,77 @@ def make_wants(items: Iterable[Item], setting: Setting, *, claims: bool) -> tupl
     if claims:
         sources += [partial(want_claims, setting), partial(want_drift, setting)]
     return tuple(dict.fromkeys(want for source in sources for want in source()))
+
+
+_EAGER = "eager/python"
+_RUNTIMES = (_EAGER, "cuda-graph/python")  # with the tax, and with the least of it
+_TIMES = (2, 4)
+_REPEATED = (("bert-768", "cuda-graph/python", TEXT_LENGTH), ("resnet-50", _EAGER, None))
+
+
+def want_claims(setting: Setting) -> Iterable[Want]:
+    """The cells that claims look at, batches joined; none of tiny models, on which no claim is
+    tested. A cell that this run leaves out (another dtype, a batch between the sizes of a quick
+    run) is not wanted here; the claim says itself what it lacks."""
+    if setting.tiny:
+        return
+    batches: dict[tuple[str, str, str, int | None], set[int]] = {}
+    for cell in required_cells():
+        if cell.dtype in setting.dtypes and cell.batch in setting.batches:
+            place = (cell.model, cell.framework, cell.dtype, cell.sequence)
+            batches.setdefault(place, set()).add(cell.batch)
+    for place in sorted(batches, key=str):
+        model, runtime, dtype, sequence = place
+        yield Want(
+            model=model,
+            runtime=runtime,
+            dtype=dtype,
+            batches=tuple(sorted(batches[place])),
+            sequences=(sequence,),
+        )
+
+
+def want_drift(setting: Setting) -> Iterable[Want]:
+    """Host-bound cells, and one that is not, in one dtype."""
+    if not setting.repetitions:
+        return
+    places = [
+        *((row.model, _EAGER, row.batch, row.sequence) for row in read_scaling()),
+        *((model, runtime, 1, sequence) for model, runtime, sequence in _REPEATED),
+    ]
+    for model, runtime, batch, sequence in places:
+        yield Want(
+            model=model,
+            runtime=runtime,
+            dtype=setting.main_dtype,
+            batches=(batch,),
+            sequences=(sequence,),
+            repetitions=setting.repetitions,
+        )
+
+
+def want_past_the_grid(setting: Setting, view: View) -> Iterable[Want]:
+    """Two more batches of each model whose knee in eager is the last batch of the grid. Which
+    these are is not known before the rest is measured."""
+    last = setting.batches[-1]
+    for model, dtype, sequence in dict.fromkeys(
+        (place[0], place[2], place[4]) for place in view.cells if place[1] == _EAGER
+    ):
+        if dtype in setting.dtypes and _is_flat(view, setting, model, dtype, sequence):
+            for runtime in _RUNTIMES:
+                yield Want(
+                    model=model,
+                    runtime=runtime,
+                    dtype=dtype,
+                    batches=tuple(last * factor for factor in _TIMES),
+                    sequences=(sequence,),
+                )
+
+
+def _is_flat(view: View, setting: Setting, model: str, dtype: str, sequence: int | None) -> bool:
+    cells = [view.find(model, _EAGER, dtype, batch, sequence) for batch in setting.batches]
+    measured = [cell for cell in cells if cell is not None and cell.status == "measured"]
+    if len(measured) < len(setting.batches) or len(measured) == 1:
+        return False
+    latencies = [cell.latency_ns for cell in measured]
+    return bool(knee(latencies, setting.batches) == setting.batches[-1])

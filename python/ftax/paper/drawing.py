@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ftax.errors import UnavailableError
-from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
-from ftax.paper.figures.styles import (
+from ftax.paper.sheet import (
     BLACK,
     BLUE,
     GREY,
+    Panel,
+    Point,
+    Series,
+    Sheet,
     Style,
     choose_styles,
     list_hands,
