@@ -15,14 +15,14 @@ from pathlib import Path
 from pages import DOCS, PageOfRecords, Section
 
 from ftax import Receipt
+from ftax.paper.claims.arithmetic import knee
+from ftax.paper.claims.claim_verdict import Outcome, Verdict
 from ftax.paper.claims.judge import read_paper
-from ftax.paper.claims.numbers import knee
-from ftax.paper.claims.study import find_claim
-from ftax.paper.claims.verdict import Outcome, Verdict
+from ftax.paper.claims.testing import find_claim
 from ftax.paper.drawing import save_sheet
 from ftax.paper.items import find_item
+from ftax.paper.machine_view import View, split_views
 from ftax.paper.reference import read_table
-from ftax.paper.view import View, split_views
 from ftax.records.store import read_records
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults, read_days, read_times

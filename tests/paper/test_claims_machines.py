@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ftax.paper.claims.gpu import list_gpus
-from ftax.paper.claims.study import find_claim, required_cells
+from ftax.paper.claims.measured import list_gpus
+from ftax.paper.claims.testing import find_claim, required_cells
 from support.claim_results import (
     GRAPHS,
     judge,

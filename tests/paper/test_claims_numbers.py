@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ftax import InvalidArgumentError
-from ftax.paper.claims import study as claims
-from ftax.paper.claims.claim import Found, RequiredCell, Results, find_cell
-from ftax.paper.claims.gpu import MeasuredNumbers, Sampler, list_gpus
+from ftax.paper.claims import testing as claims
+from ftax.paper.claims.claim import Findings, RequiredCell, Results, find_cell
 from ftax.paper.claims.judge import judge_claim, judge_test, settle
+from ftax.paper.claims.measured import MeasuredNumbers, Sampler, list_gpus
 from support.claim_results import (
     BATCHES,
     GRAPHS,
@@ -36,7 +36,7 @@ def test_counts_have_no_interval():
     cells = make_series(lambda _: 1.0, dtype="fp32", macs=10**10, modules=100)
     (gpu,) = list_gpus(make_results(cells))
     numbers = MeasuredNumbers(lambda _: gpu, Sampler(resamples=RESAMPLES, seed=0))
-    results = Results(numbers, Found())
+    results = Results(numbers, Findings())
     found = set()
     for numbers.draw in range(-1, RESAMPLES):
         found.add(results.read("gmacs", "bert", "eager", "fp32", 128))
@@ -126,7 +126,7 @@ MODELS = ("bert", "distilbert", "albert", "squeeze_bert", "mobile_bert", "longfo
 def test_models_that_were_not_measured_are_left_out_of_long_lists(measured, kept):
     places = [find_cell(name, "eager/python", "fp16", 1, None) for name in MODELS[:measured]]
     (gpu,) = list_gpus(make_results(make_cell(place, 1.0) for place in places))
-    found = Found()
+    found = Findings()
     numbers = MeasuredNumbers(lambda _: gpu, Sampler(resamples=RESAMPLES, seed=0))
     results = Results(numbers, found)
     assert results.keep(MODELS, lambda name: results.ms(name, "eager", "fp16")) == [*MODELS[:kept]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ftax import InvalidArgumentError, ResultsError
-from ftax.paper.claims import numbers as n
-from ftax.paper.claims.claim import PaperNumbers, Wanted
+from ftax.paper.claims import arithmetic as n
+from ftax.paper.claims.arithmetic import LackingError, Missing
+from ftax.paper.claims.claim import Lookup, PaperNumbers
 from ftax.paper.claims.judge import read_paper
-from ftax.paper.claims.numbers import LackingError, Missing
-from ftax.paper.claims.study import find_claim, list_claims
+from ftax.paper.claims.testing import find_claim, list_claims
 
 EVERY = list_claims()
 GONE = Missing("b2 was not measured")
@@ -67,7 +67,7 @@ def test_what_is_left_of_a_condition_holds_wherever_the_condition_does():
 
 def test_a_number_means_one_row_or_none():
     numbers = PaperNumbers()
-    wanted = Wanted("bert", "eager/python", "fp16", 1, None, "latency_ms", "Figure 4", "RTX-8000")
+    wanted = Lookup("bert", "eager/python", "fp16", 1, None, "latency_ms", "Figure 4", "RTX-8000")
     assert numbers.read(wanted) == pytest.approx(10.541, abs=0.001)
     for other in (wanted._replace(batch=3), wanted._replace(source=""),
                   wanted._replace(model="fnet"), wanted._replace(column="kernels")):  # fmt: skip
@@ -79,7 +79,7 @@ def test_a_number_means_one_row_or_none():
 def test_two_rows_for_one_number_are_an_error(monkeypatch):
     from ftax.paper.claims import claim
 
-    wanted = Wanted("bert", "eager/python", "fp16", 1, None, "latency_ms", "Figure 4", "RTX-8000")
+    wanted = Lookup("bert", "eager/python", "fp16", 1, None, "latency_ms", "Figure 4", "RTX-8000")
     key = ("Figure 4", "bert", "pytorch-eager", "RTX-8000", 1)
     rows = claim._index_rows()[key]
     monkeypatch.setattr(claim, "_index_rows", lambda: {key: [*rows, *rows]})

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from ftax.paper.claims import study as claims
+from ftax.paper.claims import testing as claims
 from ftax.paper.claims.claim import RequiredCell
-from ftax.paper.claims.study import find_claim, list_claims, required_cells
-from ftax.paper.claims.verdict import Verdict
+from ftax.paper.claims.claim_verdict import Verdict
+from ftax.paper.claims.testing import find_claim, list_claims, required_cells
 from ftax.records.store import append_record, read_records
 from ftax.runtimes.catalogue import find_runtime
 from ftax.sweeps.results import SweepResults

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ftax.paper.claims.claim_verdict import TestVerdict
 from ftax.paper.claims.judge import describe_verdict, read_paper
-from ftax.paper.claims.study import list_claims
-from ftax.paper.claims.verdict import TestVerdict
+from ftax.paper.claims.testing import list_claims
 from support.claim_results import GRAPHS, judge_one, make_graph_results, make_series
 
 

@@ -10,7 +10,7 @@ from ftax.ladders.receipt import Receipt
 from ftax.ladders.verdict import compare
 from ftax.machines.environment import Environment, collect_environment
 from ftax.machines.gpu import GpuFacts
-from ftax.paper.claims.verdict import ClaimValue, Verdict
+from ftax.paper.claims.claim_verdict import ClaimValue, Verdict
 from ftax.records.store import append_record
 from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.sweeps.record import SweepCell, SweepMachine

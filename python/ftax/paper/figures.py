@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ftax.paper.plots import BASELINE_GPU, PAPER_RUNTIMES, Line, Plot, Printed, raw_run
-from ftax.paper.setting import SOUND_LENGTH, TEXT_LENGTH
+from ftax.paper.study_setting import SOUND_LENGTH, TEXT_LENGTH
 
 _BOTH = ("fp16", "fp32")
 _FRAMEWORKS = ("eager", "torchscript", "onnxruntime")

@@ -15,13 +15,13 @@ from typing import Literal
 
 from ftax.errors import InvalidArgumentError, suggest
 from ftax.paper import figures, tables
-from ftax.paper.claims.numbers import knee
-from ftax.paper.claims.study import required_cells
+from ftax.paper.claims.arithmetic import knee
+from ftax.paper.claims.testing import required_cells
+from ftax.paper.machine_view import View
 from ftax.paper.plots import Plot, make_panels
-from ftax.paper.setting import TEXT_LENGTH, Setting, Want
-from ftax.paper.sheet import Missing, Panel, Sheet
+from ftax.paper.sheet import Gap, Panel, Sheet
+from ftax.paper.study_setting import TEXT_LENGTH, StudySetting, Want
 from ftax.paper.tables import read_scaling
-from ftax.paper.view import View
 from ftax.reports.table import Rows
 from ftax.sweeps.grid import Grid
 
@@ -40,7 +40,7 @@ class Item:
     name: str
     title: str
     shows: str
-    make_wants: Callable[[Setting], Iterable[Want]]
+    make_wants: Callable[[StudySetting], Iterable[Want]]
     make_panels: Callable[[Sequence[View]], tuple[Panel, ...]] | None = None
     make_table: Callable[[Sequence[View]], Rows] | None = None
 
@@ -49,7 +49,7 @@ class Item:
         """Which of the two it is."""
         return "table" if self.make_panels is None else "figure"
 
-    def make_sheet(self, views: Sequence[View], missing: Sequence[Missing] = ()) -> Sheet:
+    def make_sheet(self, views: Sequence[View], missing: Sequence[Gap] = ()) -> Sheet:
         """What a figure shows of machines. Raises InvalidArgumentError for a table."""
         if self.make_panels is None:
             raise InvalidArgumentError(f"{self.name} is a table; use its make_table")
@@ -77,7 +77,7 @@ def _is_any_tiny(views: Sequence[View]) -> bool:
 
 
 def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Plot, ...]]) -> Item:
-    def make_wants(setting: Setting) -> Iterable[Want]:
+    def make_wants(setting: StudySetting) -> Iterable[Want]:
         return (want for plot in make_plots() for want in plot.make_wants(setting))
 
     return Item(
@@ -155,13 +155,13 @@ def find_item(name: str) -> Item:
     )
 
 
-def make_grids(wants: Iterable[Want], setting: Setting) -> tuple[Grid, ...]:
+def make_grids(wants: Iterable[Want], setting: StudySetting) -> tuple[Grid, ...]:
     """The grids of what the device can run, equal ones once."""
     grids = (setting.make_grid(want) for want in wants)
     return tuple(dict.fromkeys(grid for grid in grids if grid is not None))
 
 
-def make_wants(items: Iterable[Item], setting: Setting, *, claims: bool) -> tuple[Want, ...]:
+def make_wants(items: Iterable[Item], setting: StudySetting, *, claims: bool) -> tuple[Want, ...]:
     """What items want, and with ``claims`` what the claims want besides, and what shows how far the
     machine drifts while all that is measured."""
     sources = [partial(item.make_wants, setting) for item in items]
@@ -176,7 +176,7 @@ _TIMES = (2, 4)
 _REPEATED = (("bert-768", "cuda-graph/python", TEXT_LENGTH), ("resnet-50", _EAGER, None))
 
 
-def want_claims(setting: Setting) -> Iterable[Want]:
+def want_claims(setting: StudySetting) -> Iterable[Want]:
     """The cells that claims look at, batches joined; none of tiny models, on which no claim is
     tested. A cell that this run leaves out (another dtype, a batch between the sizes of a quick
     run) is not wanted here; the claim says itself what it lacks."""
@@ -198,7 +198,7 @@ def want_claims(setting: Setting) -> Iterable[Want]:
         )
 
 
-def want_drift(setting: Setting) -> Iterable[Want]:
+def want_drift(setting: StudySetting) -> Iterable[Want]:
     """Host-bound cells, and one that is not, in one dtype."""
     if not setting.repetitions:
         return
@@ -217,7 +217,7 @@ def want_drift(setting: Setting) -> Iterable[Want]:
         )
 
 
-def want_past_the_grid(setting: Setting, view: View) -> Iterable[Want]:
+def want_past_the_grid(setting: StudySetting, view: View) -> Iterable[Want]:
     """Two more batches of each model whose knee in eager is the last batch of the grid. Which
     these are is not known before the rest is measured."""
     last = setting.batches[-1]
@@ -235,7 +235,9 @@ def want_past_the_grid(setting: Setting, view: View) -> Iterable[Want]:
                 )
 
 
-def _is_flat(view: View, setting: Setting, model: str, dtype: str, sequence: int | None) -> bool:
+def _is_flat(
+    view: View, setting: StudySetting, model: str, dtype: str, sequence: int | None
+) -> bool:
     cells = [view.find(model, _EAGER, dtype, batch, sequence) for batch in setting.batches]
     measured = [cell for cell in cells if cell is not None and cell.status == "measured"]
     if len(measured) < len(setting.batches) or len(measured) == 1:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ftax.paper.machine_view import View, make_point
 from ftax.paper.reference import FRAMEWORKS, PaperRow, select
-from ftax.paper.setting import Setting, Want
 from ftax.paper.sheet import Panel, Point, Series, Shows
-from ftax.paper.view import View, make_point
+from ftax.paper.study_setting import StudySetting, Want
 from ftax.sweeps.record import SweepCell
 
 Over = Literal["batch", "sequence", "gmacs"]
@@ -62,7 +62,7 @@ class Plot:
     shows: Shows = "latency"
     scale: Literal["log", "linear"] = "log"
 
-    def make_wants(self, setting: Setting) -> Iterable[Want]:
+    def make_wants(self, setting: StudySetting) -> Iterable[Want]:
         """What has to be measured for the lines."""
         if self.dtype not in setting.dtypes:
             return
@@ -123,7 +123,7 @@ class Plot:
             return ("macs",)
         return () if self.shows == "latency" else ("busy_ns",)
 
-    def _choose_batches(self, setting: Setting) -> tuple[int, ...]:
+    def _choose_batches(self, setting: StudySetting) -> tuple[int, ...]:
         if self.over == "gmacs":
             return (1,)
         return (setting.length_batch,) if self.over == "sequence" else setting.batches

@@ -69,7 +69,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class Gap:
     """Cells that an item wants and that have no rounds, with the reason that they share."""
 
     what: str  # "bert-base cuda-graph/python fp16, batches 1, 2, 4"

@@ -13,10 +13,10 @@ from functools import partial
 from typing import NamedTuple
 
 from ftax.paper.drift import Drift
+from ftax.paper.machine_view import View, find_interval
 from ftax.paper.plots import BASELINE_GPU
 from ftax.paper.reference import FRAMEWORKS, find_hardware, read_table
-from ftax.paper.setting import TEXT_LENGTH, Setting, Want
-from ftax.paper.view import View, find_interval
+from ftax.paper.study_setting import TEXT_LENGTH, StudySetting, Want
 from ftax.reports.numbers import read
 from ftax.reports.table import NOTHING, Cell, Rows, say
 from ftax.sweeps.record import SweepCell
@@ -50,7 +50,7 @@ def read_scaling() -> tuple[ScalingRow, ...]:
     )
 
 
-def want_table1(setting: Setting) -> Iterable[Want]:
+def want_table1(setting: StudySetting) -> Iterable[Want]:
     """The cells of Table 1."""
     for dtype in setting.dtypes:
         for row in read_scaling():
@@ -106,7 +106,7 @@ def _format_each(cell: SweepCell) -> str:
     return f"{cell.latency_ns / cell.cell.batch / 1e6:.3g}"
 
 
-def want_table2(setting: Setting) -> Iterable[Want]:
+def want_table2(setting: StudySetting) -> Iterable[Want]:
     """One cell: a machine is described by the one that measured something."""
     yield Want(
         model="bert-base",
@@ -141,7 +141,7 @@ def make_table2(views: Sequence[View]) -> Rows:
     )
 
 
-def want_table3(setting: Setting) -> Iterable[Want]:
+def want_table3(setting: StudySetting) -> Iterable[Want]:
     """The cells of Table 3, and, but for a quick run, the batches and the memory that the paper
     left out."""
     for runtime in FRAMEWORKS.values():
@@ -277,7 +277,7 @@ _EAGER = "eager/python"
 _LOWEST = {"cuda": "cuda-graph/python", "cpu": "eager/cpp"}
 
 
-def want_training(setting: Setting) -> Iterable[Want]:
+def want_training(setting: StudySetting) -> Iterable[Want]:
     """Eager and the lowest rung of each model; nothing in a quick run."""
     if setting.quick or _DTYPE not in setting.dtypes:
         return

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftax.paper.claims.numbers import list_some
-from ftax.paper.claims.verdict import OUTCOMES, Verdict
+from ftax.paper.claims.arithmetic import list_some
+from ftax.paper.claims.claim_verdict import OUTCOMES, Verdict
 from ftax.paper.claims.verdict_tables import describe_numbers
-from ftax.paper.setting import Setting, Want
-from ftax.paper.sheet import Missing
-from ftax.paper.view import View, find_place
+from ftax.paper.machine_view import View, find_place
+from ftax.paper.sheet import Gap
+from ftax.paper.study_setting import StudySetting, Want
 from ftax.reports.table import Rows
 from ftax.sweeps.progress import describe_time
 from ftax.sweeps.record import SweepCell
@@ -34,8 +34,8 @@ _LOOKS = {  # what the field is, and the look of a sweep that finds it
 
 
 def find_missing(
-    wants: Iterable[Want], setting: Setting, views: Sequence[View]
-) -> tuple[Missing, ...]:
+    wants: Iterable[Want], setting: StudySetting, views: Sequence[View]
+) -> tuple[Gap, ...]:
     """The cells of ``wants`` that a view has no rounds of, or not all that is needed of them; of
     several views each says which. Without any, all of them are missing."""
     listed = tuple(wants)
@@ -49,8 +49,8 @@ def find_missing(
 
 
 def _find_missing(
-    wants: Iterable[Want], setting: Setting, view: View | None
-) -> tuple[Missing, ...]:
+    wants: Iterable[Want], setting: StudySetting, view: View | None
+) -> tuple[Gap, ...]:
     missing: dict[tuple[str, str], list[str]] = {}
     for want in wants:
         for size, reason in _find_gaps(want, setting, view):
@@ -58,12 +58,12 @@ def _find_missing(
             if size not in sizes:
                 sizes.append(size)
     return tuple(
-        Missing(what=f"{label}, {_join(sizes)}", count=len(sizes), reason=reason)
+        Gap(what=f"{label}, {_join(sizes)}", count=len(sizes), reason=reason)
         for (label, reason), sizes in missing.items()
     )
 
 
-def has_measured(wants: Iterable[Want], setting: Setting, views: Sequence[View]) -> bool:
+def has_measured(wants: Iterable[Want], setting: StudySetting, views: Sequence[View]) -> bool:
     """Whether any cell of ``wants`` has rounds in one of the views."""
     grids = (setting.make_grid(want) for want in wants)
     places = [find_place(cell) for grid in grids if grid for cell in grid.cells()]
@@ -71,9 +71,9 @@ def has_measured(wants: Iterable[Want], setting: Setting, views: Sequence[View])
     return any(cell is not None and cell.status == "measured" for cell in found)
 
 
-def describe_missing(missing: Iterable[Missing]) -> list[str]:
+def describe_missing(missing: Iterable[Gap]) -> list[str]:
     """A line for each reason, with what it keeps away."""
-    reasons: dict[str, list[Missing]] = {}
+    reasons: dict[str, list[Gap]] = {}
     for item in missing:
         reasons.setdefault(item.reason, []).append(item)
     lines = []
@@ -83,7 +83,7 @@ def describe_missing(missing: Iterable[Missing]) -> list[str]:
     return lines
 
 
-def _find_gaps(want: Want, setting: Setting, view: View | None) -> Iterable[tuple[str, str]]:
+def _find_gaps(want: Want, setting: StudySetting, view: View | None) -> Iterable[tuple[str, str]]:
     """(size, reason) of each cell without rounds."""
     grid = setting.make_grid(want)
     if grid is None:
@@ -121,7 +121,7 @@ def _join(sizes: list[str]) -> str:
     return sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
 
 
-def _count_cells(items: list[Missing]) -> str:
+def _count_cells(items: list[Gap]) -> str:
     count = sum(item.count for item in items)
     return "1 cell" if count == 1 else f"{count} cells"
 
@@ -156,7 +156,7 @@ class Shown:
 
     item: Item
     measured: bool
-    missing: tuple[Missing, ...]
+    missing: tuple[Gap, ...]
     files: tuple[Path, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     table: Rows | None = None
@@ -167,7 +167,7 @@ def describe_today(
     shown: Sequence[Shown],
     verdicts: Sequence[Verdict],
     *,
-    setting: Setting,
+    setting: StudySetting,
     times: Mapping[str, float],
     days: Sequence[str] = (),
 ) -> str:
@@ -207,7 +207,7 @@ def count_outcomes(verdicts: Sequence[Verdict]) -> str:
     return f"{' '.join(told)} Details are in claims.md."
 
 
-def _describe_run(view: View, setting: Setting, days: Sequence[str]) -> str:
+def _describe_run(view: View, setting: StudySetting, days: Sequence[str]) -> str:
     measured = sum(cell.status == "measured" for cell in view.cells.values())
     tiny = (
         " These are tiny models: the shapes of curves may mean something, no number does, and no "

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.claims.study import test_claims
-from ftax.paper.claims.verdict import Verdict
+from ftax.paper.claims.claim_verdict import Verdict
+from ftax.paper.claims.testing import test_claims
 from ftax.paper.claims.verdict_tables import make_claims_tables
 from ftax.paper.drawing import check_matplotlib, save_sheet
 from ftax.paper.items import Item
-from ftax.paper.run import Study
-from ftax.paper.setting import Setting
+from ftax.paper.machine_view import View, group_views, split_views
 from ftax.paper.sheet import write_csv
+from ftax.paper.study import Study
+from ftax.paper.study_setting import StudySetting
 from ftax.paper.today import Shown, describe_today, find_missing, has_measured
-from ftax.paper.view import View, group_views, split_views
 from ftax.records.store import append_record
 from ftax.records.whole_file import write_whole
 from ftax.reports.table import Rows
@@ -101,7 +101,7 @@ def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
         append_record(path, verdict)
 
 
-def write_item(item: Item, views: Sequence[View], setting: Setting, folder: Path) -> Shown:
+def write_item(item: Item, views: Sequence[View], setting: StudySetting, folder: Path) -> Shown:
     """Write a figure or a table of machines; nothing but the reasons if nothing was measured."""
     wants = tuple(item.make_wants(setting))
     shown = Shown(item=item, measured=False, missing=find_missing(wants, setting, views))
@@ -133,7 +133,7 @@ def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
 
 
 def write_page(
-    page: Page, setting: Setting, times: Mapping[str, float], days: Sequence[str] = ()
+    page: Page, setting: StudySetting, times: Mapping[str, float], days: Sequence[str] = ()
 ) -> Path:
     """Write all points into data/all.csv, and today.md, whose path this is."""
     page.folder.mkdir(parents=True, exist_ok=True)

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError
-from ftax.paper.claims.numbers import Missing, list_some
+from ftax.paper.claims.arithmetic import Missing, list_some
 from ftax.paper.reference import FRAMEWORKS, PaperRow, list_rows, read_data, read_table
 from ftax.steps.zoo.registry import find_spec, list_models
 
 POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
 PAPER_GPUS = ("1080Ti", "V100", "2080Ti", "RTX-8000", "3090", "A6000", "A100")
 BASELINE = "RTX-8000"
-CONSISTENCY = "consistency-check"
 
 _FEWEST_MODELS = 3
 _LEAST_SHARE = 0.5
@@ -61,7 +60,7 @@ class RequiredCell(NamedTuple):
         return f"{self.model} {self.framework} {self.dtype} b{self.batch}{length}"
 
 
-class Wanted(NamedTuple):
+class Lookup(NamedTuple):
     """One number: a column of a cell, by the paper's name of the model, and where the paper has it.
 
     A length of None is the model's own; ``source`` is empty where the paper has no data.
@@ -77,14 +76,14 @@ class Wanted(NamedTuple):
     device: str
 
 
-class Numbers(Protocol):
+class Source(Protocol):
     """Where a claim's numbers come from. ``drift`` is the machine's, within a worker."""
 
     is_paper: bool
     drift: float
     gpus: Sequence[str]
 
-    def read(self, wanted: Wanted) -> Any:
+    def read(self, wanted: Lookup) -> Any:
         """The number, or a `Missing`."""
 
     def read_speed(self, gpu: str) -> float:
@@ -92,7 +91,7 @@ class Numbers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Condition:
     """A condition: what it says, whether it is so, and what is left of it without its size."""
 
     about: str
@@ -102,20 +101,20 @@ class Check:
 
 
 @dataclass(slots=True)
-class Found:
+class Findings:
     """What a claim found in some numbers; ``counted`` are values without rounds behind them."""
 
     values: dict[str, Any] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[Condition] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
 
 
 class Results:
-    """Numbers as a claim reads them, and the place for what it finds."""
+    """Source as a claim reads them, and the place for what it finds."""
 
     def __init__(
-        self, numbers: Numbers, found: Found, source: str = "", device: str = BASELINE
+        self, numbers: Source, found: Findings, source: str = "", device: str = BASELINE
     ) -> None:
         self._numbers, self._found, self._source, self.device = numbers, found, source, device
         self.is_paper, self.drift, self.gpus = numbers.is_paper, numbers.drift, numbers.gpus
@@ -146,7 +145,7 @@ class Results:
     ) -> Any:  # fmt: skip
         """Any column: "gmacs", "modules", "kernel_ms", "kernels", "device_mb", ..."""
         wanted = (model, f"{runtime}/python", dtype, batch, length, column)
-        return self._numbers.read(Wanted(*wanted, self._source, self.device))
+        return self._numbers.read(Lookup(*wanted, self._source, self.device))
 
     def read_speed(self, gpu: str) -> float:
         """Peak rate of a GPU in fp16 without Tensor Cores, TFLOP/s."""
@@ -172,7 +171,7 @@ class Results:
 
     def check(self, about: str, truth: Any, left: str = "", relation: Any = None) -> None:
         """Keep a condition; ``left`` says what ``relation`` is, the same without its size."""
-        self._found.checks.append(Check(about=about, truth=truth, left=left, relation=relation))
+        self._found.checks.append(Condition(about=about, truth=truth, left=left, relation=relation))
 
 
 Test = Callable[[Results], None]
@@ -200,9 +199,9 @@ class Claim:
     devices: tuple[str, ...]
     reason: str
 
-    def run(self, numbers: Numbers, device: str = BASELINE) -> Found:
+    def run(self, numbers: Source, device: str = BASELINE) -> Findings:
         """What it finds in these numbers."""
-        found = Found()
+        found = Findings()
         self.test(Results(numbers, found, device=device))
         return found
 
@@ -259,7 +258,7 @@ class PaperNumbers:
     is_paper, drift = True, 0.0
     gpus: Sequence[str] = PAPER_GPUS
 
-    def read(self, wanted: Wanted) -> Any:
+    def read(self, wanted: Lookup) -> Any:
         """The number of the only row that is meant; a `Missing` if the paper has none.
 
         Raises ResultsError if there are several.

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ftax.paper.claims.claim import POWERS, Results, claim
-from ftax.paper.claims.numbers import (
+from ftax.paper.claims.arithmetic import (
     cut,
     cuts,
     either,
@@ -25,6 +24,7 @@ from ftax.paper.claims.numbers import (
     spread,
     within,
 )
+from ftax.paper.claims.claim import POWERS, Results, claim
 
 NO_PEAK_RATE = "it compares peak rates of two GPUs from Table 2; no latency tells a peak rate"
 # The two models of Figure 4 in both dtypes: a letter and bits, and how conditions call them.

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ftax.paper.claims.claim import BASELINE, Check, Claim, Found, PaperNumbers
-from ftax.paper.claims.gpu import MeasuredNumbers
-from ftax.paper.claims.numbers import Missing, list_some
-from ftax.paper.claims.verdict import (
+from ftax.paper.claims.arithmetic import Missing, list_some
+from ftax.paper.claims.claim import BASELINE, Claim, Condition, Findings, PaperNumbers
+from ftax.paper.claims.claim_verdict import (
     ClaimValue,
     Outcome,
     PaperVerdict,
@@ -27,6 +26,7 @@ from ftax.paper.claims.verdict import (
     TestVerdict,
     Verdict,
 )
+from ftax.paper.claims.measured import MeasuredNumbers
 
 RESOLVED_SHARE = 0.95
 _ROUNDING = 1e-9
@@ -48,7 +48,7 @@ class PaperFound:
 
     verdict: PaperVerdict
     values: Mapping[str, tuple[float, ...]]
-    checks: tuple[Check, ...]
+    checks: tuple[Condition, ...]
     truths: tuple[bool | None, ...]
     conditions: int
 
@@ -135,7 +135,9 @@ def judge(claim: Claim, machines: Mapping[str, MeasuredNumbers], resamples: int)
     )
 
 
-def _resample(claim: Claim, numbers: MeasuredNumbers, point: Found, resamples: int) -> list[Found]:
+def _resample(
+    claim: Claim, numbers: MeasuredNumbers, point: Findings, resamples: int
+) -> list[Findings]:
     """What the claim finds in each resample; nothing where there is nothing to see."""
     found = (*(check.truth for check in point.checks), *point.values.values())
     if numbers.short or all(isinstance(_flatten(value), Missing) for value in found):
@@ -175,7 +177,7 @@ def _make_verdict(
     )
 
 
-def name_outcome(check: Check) -> TestOutcome:
+def name_outcome(check: Condition) -> TestOutcome:
     """Of a condition that has a value; in a resample in which it has none, it does not hold."""
     if _is_so(check.truth):
         return "holds"
@@ -236,7 +238,7 @@ def _is_resolved(share: float) -> bool:
 
 
 def _make_value(
-    name: str, paper: PaperFound, point: Found, draws: Sequence[Found]
+    name: str, paper: PaperFound, point: Findings, draws: Sequence[Findings]
 ) -> dict[str, Any] | None:
     """Fields of its record; None for an empty list."""
     stated = {"name": name, "paper": paper.values.get(name, ())}
@@ -285,7 +287,7 @@ def _describe_missing(tests: Sequence[TestVerdict]) -> str:
 
 
 def _make_notes(
-    paper: PaperFound, numbers: MeasuredNumbers, point: Found, machine: str
+    paper: PaperFound, numbers: MeasuredNumbers, point: Findings, machine: str
 ) -> Iterable[str]:
     if numbers.short:
         names = list_some(sorted(numbers.short), _MOST_NAMES, between=", ", more=" and {} more")

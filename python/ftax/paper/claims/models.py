@@ -6,18 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from ftax.paper.claims.claim import Results, claim
-from ftax.paper.claims.frameworks import (
-    LANGUAGE,
-    MAIN,
-    NO_PEAK_RATE,
-    VISION,
-    WORDS,
-    find_main_knees,
-    read_figure5,
-    read_main,
-)
-from ftax.paper.claims.numbers import (
+from ftax.paper.claims.arithmetic import (
     cut,
     either,
     every,
@@ -31,6 +20,17 @@ from ftax.paper.claims.numbers import (
     spearman,
     spread,
     within,
+)
+from ftax.paper.claims.claim import Results, claim
+from ftax.paper.claims.frameworks import (
+    LANGUAGE,
+    MAIN,
+    NO_PEAK_RATE,
+    VISION,
+    WORDS,
+    find_main_knees,
+    read_figure5,
+    read_main,
 )
 from ftax.paper.reference import select
 

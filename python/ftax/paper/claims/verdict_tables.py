@@ -6,21 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import get_args
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-
-from ftax.paper.claims.numbers import list_some
-from ftax.paper.claims.verdict import OUTCOMES, ClaimValue, PaperVerdict, Verdict
+from ftax.paper.claims.arithmetic import list_some
+from ftax.paper.claims.claim_verdict import OUTCOMES, ClaimValue, PaperVerdict, Verdict
 from ftax.reports.table import NOTHING, Cell, Rows
-from ftax.reports.terminal import plain
 
-_STYLE = {
-    "holds": "green",
-    "changed": "yellow",
-    "does not hold": "red",
-    "not resolved": "magenta",
-    "cannot be tested here": "dim",
-}
 _ANSWERS = {True: "holds", False: "does not hold", None: "no data"}
 _NUMBERS = {"paper": "paper", "today": "today", "95 % low": "low", "95 % high": "high"}
 _MOST_VALUES = 3
@@ -105,25 +94,6 @@ def make_value_table(verdicts: Sequence[Verdict]) -> Rows:
         },
         text=("claim", "machine", "name", "why"),
     )
-
-
-def render_claims(verdicts: Sequence[Verdict]) -> RenderableType:
-    """For a terminal: the count of outcomes, then each claim with its numbers below it."""
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for verdict in verdicts:
-        words = plain(verdict.today, style=_STYLE[verdict.today])
-        words.append_text(plain(f"\npaper: {verdict.paper}", "dim"))
-        told = plain(verdict.claim)
-        told.append_text(plain(f"\n{verdict.id}, section {verdict.section}", "dim"))
-        if verdict.machine:
-            told.append_text(plain(f", {verdict.machine}", "dim"))
-        for line in (verdict.sentence, describe_numbers(verdict), describe_reason(verdict)):
-            if line not in ("", "-"):
-                told.append_text(plain(f"\n{line}"))
-        table.add_row(words, told)
-    return Group(make_outcome_table(verdicts), table)
 
 
 def describe_numbers(verdict: Verdict) -> str:

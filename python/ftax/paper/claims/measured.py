@@ -10,17 +10,17 @@ import re
 import statistics
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ftax.paper.claims.claim import RequiredCell, Wanted, find_cell
-from ftax.paper.claims.numbers import Missing
-from ftax.paper.drift import Drift, find_drift, find_drifting_share, join_repetitions
+from ftax.paper.claims.arithmetic import Missing
+from ftax.paper.claims.claim import Lookup, RequiredCell, find_cell
+from ftax.paper.drift import Drift, find_drifting_share
+from ftax.paper.machine_view import Place, View, find_kind, is_tiny, make_view, split_by_kind
 from ftax.paper.reference import find_hardware, read_table
-from ftax.paper.view import find_kind, find_place, split_by_kind
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
 
@@ -50,58 +50,38 @@ _OF_CELL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """The cells of one kind of machine on its GPU; on its CPU where no GPU was measured.
+    """One kind of machine on its GPU; on its CPU where no GPU was measured.
 
     Attributes:
         label: the name of the GPU or CPU, with a number where kinds of machines share it.
         name: without it.
-        cells: tiny models are left out; of cells that differ in options alone, the one with fewer.
-        repeated: those that were measured repeatedly, with a round for each time.
-        drift: how far the machine drifts between sessions; None if nothing says so.
-        every: all of these, as they were measured.
+        cells: those of the view, or with the repeated ones in their places.
     """
 
     label: str
-    name: str = ""
-    kind: str  # "cuda" or "cpu"
-    cells: Mapping[RequiredCell, SweepCell]
-    repeated: Mapping[RequiredCell, SweepCell] = field(default_factory=dict)
-    drift: Drift | None = None
-    every: tuple[SweepCell, ...] = ()
+    name: str
+    view: View
+    cells: Mapping[Place, SweepCell]
 
-    @classmethod
-    def of(cls, label: str, kind: str, cells: Iterable[SweepCell]) -> Self:
-        """The cells of one machine that are of this kind of device."""
-        every = tuple(
-            cell
-            for cell in cells
-            if find_kind(cell.cell) == kind and not cell.cell.options.get("tiny")
-        )
-        joined = join_repetitions(every)
-        chosen: dict[RequiredCell, SweepCell] = {}
-        for cell in every:
-            place = RequiredCell(*find_place(cell.cell))
-            known = chosen.setdefault(place, cell)
-            if _is_better(cell, known):
-                chosen[place] = cell
-        return cls(
-            label=label,
-            name=label,
-            kind=kind,
-            cells=chosen,
-            repeated={RequiredCell(*find_place(cell)): found for cell, found in joined.items()},
-            drift=find_drift(every),
-            every=every,
-        )
+    @property
+    def kind(self) -> str:
+        """ "cuda" or "cpu"."""
+        return self.view.device
+
+    @property
+    def drift(self) -> Drift | None:
+        """How far the machine drifts between sessions; None if nothing says so."""
+        return self.view.drift
 
     def choose_for(self, latencies: Iterable[RequiredCell]) -> Gpu:
         """This GPU with the repeated cells, if all the latencies that are wanted were repeated
         together: then their ratios are free of drift."""
-        chosen = [self.repeated.get(place) for place in latencies]
+        repeated = self.view.repeated
+        chosen = [repeated.get(place) for place in latencies]
         sessions = {None if cell is None else cell.facts["session"] for cell in chosen}
         if len(sessions) != 1 or None in sessions:
             return self
-        return replace(self, cells={**self.cells, **self.repeated})
+        return replace(self, cells={**self.cells, **repeated})
 
     def is_a(self, paper_device: str) -> bool:
         """Whether it is the GPU that the paper calls so."""
@@ -166,27 +146,26 @@ class Gpu:
         return float(stated["fp16_tflops"]) if stated else None
 
 
-def _is_better(cell: SweepCell, known: SweepCell) -> bool:
-    """Whether it has fewer options; of one machine also as many, since it was measured later."""
-    more = len(cell.cell.options) - len(known.cell.options)
-    return more < 0 or (more == 0 and cell.machine == known.machine)
-
-
 def list_gpus(results: SweepResults) -> tuple[Gpu, ...]:
-    """The kinds of machines of results that measured anything, in the order of their cells."""
-    gpus = []
+    """The kinds of machines of results that measured anything, in the order of their cells. Tiny
+    models are left out."""
+    views = []
     for cells in split_by_kind(results):
-        measured = [cell.cell for cell in cells if cell.status == "measured"]
-        if measured:
-            kind = "cuda" if "cuda" in map(find_kind, measured) else "cpu"
-            label = _name_machine(results.machines.get(cells[0].machine), kind)
-            gpus.append(Gpu.of(label, kind, cells))
-    labels = [gpu.label for gpu in gpus]
+        measured = {find_kind(cell.cell) for cell in cells if cell.status == "measured"}
+        kind = "cuda" if "cuda" in measured else "cpu"
+        own = [cell for cell in cells if find_kind(cell.cell) == kind and not is_tiny(cell.cell)]
+        if measured and own:
+            views.append(make_view(own, results.machines.get(cells[0].machine), kind))
+    names = [_name_machine(view.machine, view.device) for view in views]
     return tuple(
-        replace(gpu, label=f"{gpu.label} ({labels[: index + 1].count(gpu.label)})")
-        if labels.count(gpu.label) > 1 else gpu
-        for index, gpu in enumerate(gpus)
-    )  # fmt: skip
+        Gpu(
+            label=f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name,
+            name=name,
+            view=view,
+            cells=view.cells,
+        )
+        for place, (name, view) in enumerate(zip(names, views, strict=True))
+    )
 
 
 def _name_machine(machine: SweepMachine | None, kind: str) -> str:
@@ -213,8 +192,10 @@ def bring_to_one_clock(gpu: Gpu) -> Gpu:
     clocks = [clock for cell in gpu.cells.values() if (clock := find_clock(cell)) is not None]
     if not clocks:
         return gpu
-    middle = statistics.median(clocks)
-    return Gpu.of(gpu.label, gpu.kind, (_scale(cell, middle) for cell in gpu.every))
+    middle, view = statistics.median(clocks), gpu.view
+    cells = [_scale(cell, middle) for cell in view.every]
+    steady = make_view(cells, view.machine, view.device)
+    return replace(gpu, view=steady, cells=steady.cells)
 
 
 def _scale(cell: SweepCell, to_hz: float) -> SweepCell:
@@ -289,11 +270,11 @@ class MeasuredNumbers:
     def __init__(self, choose: Choose, sampler: Sampler, gpus: Sequence[str] = ()) -> None:
         self.gpus, self.draw, self.short = gpus, -1, set[str]()
         self._choose, self._sampler = choose, sampler
-        self._known: dict[Wanted, tuple[Any, Sequence[float] | None]] = {}
+        self._known: dict[Lookup, tuple[Any, Sequence[float] | None]] = {}
         gpu = choose("")
         self.drift = gpu.drift.within if isinstance(gpu, Gpu) and gpu.drift is not None else 0.0
 
-    def read(self, wanted: Wanted) -> Any:
+    def read(self, wanted: Lookup) -> Any:
         """The number of the cell, of this draw."""
         known = self._known.get(wanted)
         if known is None:
@@ -305,7 +286,7 @@ class MeasuredNumbers:
         found = self._choose(gpu)
         return (0.0 if isinstance(found, Missing) else found.find_speed()) or 0.0
 
-    def _look(self, wanted: Wanted) -> tuple[Any, Sequence[float] | None]:
+    def _look(self, wanted: Lookup) -> tuple[Any, Sequence[float] | None]:
         gpu, place = self._choose(wanted.device), find_cell(*wanted[:5])
         if isinstance(gpu, Missing) or isinstance(place, Missing):
             return (place if isinstance(place, Missing) else gpu), None
@@ -328,7 +309,7 @@ class NoNumbers:
         self.gpus = gpus
         self.cells: dict[tuple[RequiredCell, str], None] = {}
 
-    def read(self, wanted: Wanted) -> Missing:
+    def read(self, wanted: Lookup) -> Missing:
         """Only remembers it."""
         place = find_cell(*wanted[:5])
         if isinstance(place, RequiredCell):

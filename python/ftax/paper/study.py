@@ -17,8 +17,8 @@ from types import FrameType
 
 from ftax.errors import InvalidArgumentError, check_number
 from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants, want_past_the_grid
-from ftax.paper.setting import Setting
-from ftax.paper.view import find_kind, is_tiny, split_views
+from ftax.paper.machine_view import find_kind, is_tiny, split_views
+from ftax.paper.study_setting import StudySetting
 from ftax.records.fields import FrozenMap
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults
@@ -41,7 +41,7 @@ class Study:
 
     items: tuple[Item, ...]
     claims: bool
-    setting: Setting
+    setting: StudySetting
 
     @property
     def is_whole(self) -> bool:
@@ -89,7 +89,7 @@ class Estimate:
         return f"{self.cells} cells, {self.to_run} to run, about {time} ({self.basis})"
 
 
-def choose_study(names: Sequence[str], setting: Setting) -> Study:
+def choose_study(names: Sequence[str], setting: StudySetting) -> Study:
     """The items of these names; without names all of them and the claims.
 
     Raises InvalidArgumentError for an unknown name.

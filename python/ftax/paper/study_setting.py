@@ -70,7 +70,7 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class StudySetting:
     """Sizes and device of a run.
 
     Attributes:

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import ftax.paper.claims.frameworks
-import ftax.paper.claims.gpus
+import ftax.paper.claims.hardware
 import ftax.paper.claims.models  # noqa: F401  (they say which function tests which claim)
 from ftax.errors import InvalidArgumentError
+from ftax.paper.claims.arithmetic import Missing
 from ftax.paper.claims.claim import PAPER_GPUS, Claim, RequiredCell, find_one, read_claims
-from ftax.paper.claims.gpu import (
+from ftax.paper.claims.claim_verdict import ClaimValue, Verdict
+from ftax.paper.claims.judge import judge, refuse
+from ftax.paper.claims.measured import (
     LATENCY,
     Choose,
     Gpu,
@@ -27,9 +30,6 @@ from ftax.paper.claims.gpu import (
     find_clock,
     list_gpus,
 )
-from ftax.paper.claims.judge import judge, refuse
-from ftax.paper.claims.numbers import Missing
-from ftax.paper.claims.verdict import ClaimValue, Verdict
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
 from ftax.timing.comparison import SAME_CLOCK

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ftax.paper.claims.numbers import list_some
-from ftax.paper.claims.verdict import OUTCOMES, ClaimValue, Verdict
+from ftax.paper.claims.arithmetic import list_some
+from ftax.paper.claims.claim_verdict import OUTCOMES, ClaimValue, Verdict
 from ftax.paper.claims.verdict_tables import explain_outcome, format_number
 from ftax.paper.items import list_items
-from ftax.paper.setting import Setting
+from ftax.paper.machine_view import View, group_views, split_views
 from ftax.paper.sheet import (
     MARKERS,
     PALETTE,
@@ -27,8 +27,8 @@ from ftax.paper.sheet import (
     list_series,
 )
 from ftax.paper.sheet import Panel as PaperPanel
+from ftax.paper.study_setting import StudySetting
 from ftax.paper.today import has_measured
-from ftax.paper.view import View, group_views, split_views
 from ftax.records.fields import FrozenMap
 from ftax.reports.html.charts import (
     RING,
@@ -194,7 +194,7 @@ def _make_items_views(sweeps: Sweeps) -> list[ItemsView]:
 
 
 def _make_items_view(views: Sequence[View]) -> ItemsView:
-    setting = Setting.choose(device=views[0].device)
+    setting = StudySetting.choose(device=views[0].device)
     tables = [
         TableView(rows=item.make_table(views))
         for item in list_items()
