@@ -1,8 +1,7 @@
 """Draws a `Sheet` with matplotlib, as SVG and PNG.
 
-The surprising choice: colour and marker say what was run, line style says by whom: solid and filled
-is measured here (a second machine's is dash-dotted, and so on), dashed and hollow is the paper's.
-So the pairs that belong together find each other, in grey print by their markers.
+Colour and marker say what was run. Line style says who ran it: solid and filled was measured here
+(other machines are dash-dotted and so on), dashed and hollow is the paper's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What figures and tables read of results: the cells of one machine, and points made of them.
+"""What figures, tables and claims read of results: the cells of one machine, and points of them.
 
-The surprising choice: tiny models are looked at only where no full-sized one was measured. A
-drawing shows either, never both, and says so.
+Tiny models count only where no full-sized one was measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs the study: the cells of all chosen items as one sweep, in pieces if there is a time limit.
 
-The surprising choice: a piece ends the way Ctrl-C ends a sweep. What was measured is in the folder,
-and the next piece starts from there, so that there is one way to stop and it is always in use.
+A piece ends as Ctrl-C ends a sweep: what was measured is in the folder, and the next piece goes on
+from there.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class Piece:
 
 @contextmanager
 def end_after(seconds: float | None) -> Iterator[Piece]:
-    """Interrupt the block, once, when the time is up, and swallow that interruption: for whatever
-    of a sweep does not end by itself when its time does, such as exports.
+    """Interrupt the block once when the time is up, and swallow that interruption: it ends parts of
+    a sweep that do not watch the time, such as exports.
 
     Without a limit nothing is changed. Raises InvalidArgumentError for one that is not above 0, or
     outside the main thread, which alone can be interrupted.

@@ -209,7 +209,7 @@ def make_table3(views: Sequence[View]) -> Rows:
 
 
 def _find_table3_batches(view: View, dtype: str) -> list[int]:
-    """Batch 1, and those of which the counters were read."""
+    """Batch 1, and those whose counters were read."""
     known = {
         place[3]
         for place, cell in view.cells.items()

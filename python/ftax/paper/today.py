@@ -130,7 +130,7 @@ if TYPE_CHECKING:
     from ftax.paper.items import Item
 
 _ORDER = ("changed", "does not hold", "holds", "not resolved", "cannot be tested here")
-# No paths: whoever keeps this page with cells.jsonl alone would have dead ones.
+# No paths: beside cells.jsonl alone they would lead nowhere.
 _WHERE = (
     "Pictures, their points and tables are made from `cells.jsonl` by `ftax paper --no-measure` "
     "with this folder as `--results`, into `figures`, `data` and `tables`."
@@ -151,7 +151,7 @@ _STEPS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class WrittenItem:
     """One item as it was written; ``rows`` are the points of a figure, in its CSV's columns."""
 
     item: Item
@@ -164,7 +164,7 @@ class Shown:
 
 def describe_today(
     views: Sequence[View],
-    shown: Sequence[Shown],
+    shown: Sequence[WrittenItem],
     verdicts: Sequence[Verdict],
     *,
     setting: StudySetting,
@@ -280,7 +280,7 @@ def _describe_claim(verdict: Verdict) -> str:
     return f"- {verdict.claim} ({where}) *{verdict.sentence}*{told}"
 
 
-def _describe_items(shown: Sequence[Shown]) -> list[str]:
+def _describe_items(shown: Sequence[WrittenItem]) -> list[str]:
     lines = []
     for item in shown:
         kind = "Figure" if item.item.kind == "figure" else "Table"

@@ -1,8 +1,7 @@
 """Writes what a study found: pictures, tables, the data of both, the claims, and one short page.
 
-The surprising choice: GPUs that were measured into one folder stand in one picture, each with a
-line of its own, as the paper's do. What cannot be drawn together has a folder each: CPUs and GPUs,
-tiny models and others.
+GPUs measured into one folder stand in one picture, each with its own line style. CPUs and GPUs, and
+tiny models and others, have a folder each.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ftax.paper.machine_view import View, group_views, split_views
 from ftax.paper.sheet import write_csv
 from ftax.paper.study import Study
 from ftax.paper.study_setting import StudySetting
-from ftax.paper.today import Shown, describe_today, find_missing, has_measured
+from ftax.paper.today import WrittenItem, describe_today, find_missing, has_measured
 from ftax.records.store import append_record
 from ftax.records.whole_file import write_whole
 from ftax.reports.table import Rows
@@ -37,7 +36,7 @@ class Page:
 
     views: tuple[View, ...]
     folder: Path
-    shown: tuple[Shown, ...]
+    shown: tuple[WrittenItem, ...]
     verdicts: tuple[Verdict, ...] = ()
 
     @property
@@ -101,10 +100,12 @@ def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
         append_record(path, verdict)
 
 
-def write_item(item: Item, views: Sequence[View], setting: StudySetting, folder: Path) -> Shown:
+def write_item(
+    item: Item, views: Sequence[View], setting: StudySetting, folder: Path
+) -> WrittenItem:
     """Write a figure or a table of machines; nothing but the reasons if nothing was measured."""
     wants = tuple(item.make_wants(setting))
-    shown = Shown(item=item, measured=False, missing=find_missing(wants, setting, views))
+    shown = WrittenItem(item=item, measured=False, missing=find_missing(wants, setting, views))
     if item.make_table is not None:
         if not has_measured(wants, setting, views):
             return shown

@@ -254,7 +254,7 @@ def choose_size(
 
     Sizes are doubled until one is off the plateau; then the gap is halved until its ends are
     neighbours or within the ratio 1 + ``resolution``. Sizes whose answer is "unsure" are left where
-    they are, and the gaps on either side of them are closed each by itself.
+    they are, and the gaps on either side are closed separately.
     """
     last_on, upper = find_ends(low, answers)
     if upper is None:

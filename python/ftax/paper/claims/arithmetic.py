@@ -47,8 +47,8 @@ class Missing:
 
 
 def lacking(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Of numbers of which one that it needs is missing, or for which it has no value (a division by
-    zero), the function gives a `Missing`."""
+    """Let a function give a `Missing` where a number that it needs is missing, or where it has no
+    value, as a division by zero."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:

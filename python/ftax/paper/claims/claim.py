@@ -37,8 +37,8 @@ _FIELDS = {
     "samples": "size",
 }
 
-# On what a claim is judged: each machine by itself, all GPUs together, all GPUs whose peak rate is
-# known, the GPUs that it names, or nothing, since no measurement of today bears on it.
+# What a claim is judged on: one machine at a time, all GPUs together, all GPUs of known peak rate,
+# the GPUs that it names, or the paper's data alone.
 Scope = Literal["machine", "gpus", "trend", "named", "paper"]
 
 

@@ -80,7 +80,7 @@ class Verdict(Stored):
     Attributes:
         paper: of the paper's own data.
         machine: whose results these are; empty if none were looked at.
-        sentence: what it comes to, true by itself.
+        sentence: the verdict in words.
         reason: why it cannot be tested, what is missing, or what it could not be told from.
         shares: of the resamples, by outcome; empty without any.
         notes: what a reader should know before quoting it.

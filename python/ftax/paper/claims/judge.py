@@ -1,9 +1,7 @@
 """From what a claim finds to a verdict, given resamples of the rounds, and its sentence.
 
-An outcome has to come out in 95 of 100 resamples to be said at all: a claim that holds on the
-measured means and in 80 of 100 resamples is "not resolved", as is one that fails so. A sentence is
-made of the conditions' words alone: what holds is said as it is, what does not is said not to hold,
-and of a condition of which only the direction is left, the direction is said.
+An outcome is stated if 95 of 100 resamples agree with it. A claim that holds on the measured means
+and in 80 of 100 resamples is "not resolved". Sentences are made of the conditions' words.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class PaperFound:
     Attributes:
         values: by name; of a claim about several GPUs those of all of them.
         truths: of each condition, on all of these GPUs; None where the paper cannot say.
-        conditions: how many they are with each GPU's by itself.
+        conditions: how many there are, counted on each GPU.
     """
 
     verdict: PaperVerdict
@@ -302,7 +300,7 @@ def _make_notes(
 def describe_verdict(
     outcome: Outcome, reason: str, tests: Sequence[TestVerdict], machine: str
 ) -> str:
-    """One sentence on what a claim is worth, of which every part is true."""
+    """What a claim is worth, in words."""
     if outcome == "cannot be tested here":
         return f"Not tested: {reason}."
     lead = _find_lead([test.about for test in tests])

@@ -80,7 +80,7 @@ def test_claims(
     *,
     claims: Iterable[Claim] | None = None,  # noqa: PT028
     resamples: int = RESAMPLES,  # noqa: PT028
-    seed: int = 0,  # noqa: PT028  # no test, whatever its name begins with
+    seed: int = 0,  # noqa: PT028  # no test, despite its name
 ) -> tuple[Verdict, ...]:
     """A verdict for each claim (all of them unless given) and machine, in the order of claims.
 
