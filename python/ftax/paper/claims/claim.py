@@ -151,17 +151,29 @@ class Results:
         """Peak rate of a GPU in fp16 without Tensor Cores, TFLOP/s."""
         return self._numbers.read_speed(gpu)
 
-    def keep(self, models: Sequence[str], *reads: Callable[[str], Any]) -> list[str]:
-        """The models that have all these numbers, with a note of those that have not; all of them
-        if too few are left."""
-        left_out = [m for m in models if any(isinstance(read(m), Missing) for read in reads)]
-        kept = [model for model in models if model not in left_out]
-        if not left_out or len(kept) < max(_FEWEST_MODELS, _LEAST_SHARE * len(models)):
-            return list(models)
-        names = list_some(left_out, _MOST_NAMES, between=", ", more=" and {} more")
-        note = f"over {len(kept)} of the paper's {len(models)} models: no {names}"
-        self._found.notes[note] = None
-        return kept
+    def over(self, models: Sequence[str], *columns: tuple[str, str, str, int]) -> list[list[Any]]:
+        """Each column ("latency_ms", runtime, dtype, batch) of the models that have all of them,
+        with a note of those that have not; of all models if too few are left."""
+        table = {
+            model: [
+                self.read(name, model, runtime, dtype, batch)
+                for name, runtime, dtype, batch in columns
+            ]
+            for model in models
+        }
+        left_out = [
+            model
+            for model, numbers in table.items()
+            if any(isinstance(number, Missing) for number in numbers)
+        ]
+        kept = [numbers for model, numbers in table.items() if model not in left_out]
+        if len(kept) < max(_FEWEST_MODELS, _LEAST_SHARE * len(models)):
+            kept = list(table.values())
+        elif left_out:
+            names = list_some(left_out, _MOST_NAMES, between=", ", more=" and {} more")
+            note = f"over {len(kept)} of the paper's {len(models)} models: no {names}"
+            self._found.notes[note] = None
+        return [list(column) for column in zip(*kept)]
 
     def value(self, name: str, number: Any, *, counted: bool = False) -> Any:
         """Keep a number, or a list of them, under a name. ``counted`` has no interval."""

@@ -307,6 +307,11 @@ def _knee_differs(r: Results) -> None:
         r.check(about, knees[f"b{bits}"] != knees[f"r{bits}"])
 
 
+def find_gain(r: Results, model: str, runtime: str, dtype: str) -> Any:
+    """What a framework cuts of eager's latency at batch 1, in %."""
+    return cut(r.ms(model, "eager", dtype), r.ms(model, runtime, dtype))
+
+
 def find_main_knees(r: Results) -> dict[str, Any]:
     """The knees of `MAIN` in eager, kept as values."""
     return {key: r.value(f"knee_{key}", knee(series)) for key, series in read_main(r).items()}
@@ -349,30 +354,18 @@ def _faster_at_b1(r: Results) -> None:
     ("1080Ti", "2080Ti", "V100", "A6000", "A100", "3090", "TitanX"),
 )
 def _torchscript_other_gpus(r: Results) -> None:
-    raw = r.of("raw")
     for dtype in ("fp16", "fp32"):
-        eager, other = (raw.ms("bert", name, dtype) for name in ("eager", "torchscript"))
-        gain = r.value(f"ts_cut_{dtype}", cut(eager, other))
+        gain = r.value(f"ts_cut_{dtype}", find_gain(r.of("raw"), "bert", "torchscript", dtype))
         r.check(f"TorchScript beats eager for BERT at b=1: {dtype}", gain > 0)
 
 
 @claim("S4.1-avg-torchscript")
 def _average_torchscript(r: Results) -> None:
-    raw, figure = r.of("raw"), r.of("Figure 4")
-
-    def eager(model: str) -> Any:
-        return raw.ms(model, "eager", "fp16")
-
-    def compiled(model: str) -> Any:
-        return raw.ms(model, "torchscript", "fp16")
-
-    kept = r.keep(VISION, eager, compiled)
-    language = [cut(eager(model), compiled(model)) for model in LANGUAGE]
-    vision = [cut(eager(model), compiled(model)) for model in kept]
-    two = [
-        cut(figure.ms(model, "eager", "fp16"), figure.ms(model, "torchscript", "fp16"))
-        for model in ("bert", "resnet50")
-    ]
+    figure = r.of("Figure 4")
+    cells = [("latency_ms", runtime, "fp16", 1) for runtime in ("eager", "torchscript")]
+    vision = cuts(*r.of("raw").over(VISION, *cells))
+    language = [find_gain(r.of("raw"), model, "torchscript", "fp16") for model in LANGUAGE]
+    two = [find_gain(figure, model, "torchscript", "fp16") for model in ("bert", "resnet50")]
     both = r.value("bert_resnet50", mean(two))
     r.value("language_7", mean(language))
     place = LANGUAGE.index("longformer")
@@ -397,16 +390,11 @@ def _average_torchscript(r: Results) -> None:
 
 @claim("S4.1-avg-ort")
 def _average_ort(r: Results) -> None:
-    raw, figure = r.of("raw"), r.of("Figure 4")
-
-    def find_cut(source: Results, model: str, dtype: str) -> Any:
-        return cut(source.ms(model, "eager", dtype), source.ms(model, "onnxruntime", dtype))
-
     half, single = (
-        [find_cut(figure, model, dtype) for model in ("bert", "resnet50")]
+        [find_gain(r.of("Figure 4"), model, "onnxruntime", dtype) for model in ("bert", "resnet50")]
         for dtype in ("fp16", "fp32")
     )
-    vision = [find_cut(raw, model, "fp16") for model in _ORT_VISION]
+    vision = [find_gain(r.of("raw"), model, "onnxruntime", "fp16") for model in _ORT_VISION]
     place = _ORT_VISION.index("efficientnet_lite")
     averages = [
         r.value("bert_resnet50_fp16", mean(half)),

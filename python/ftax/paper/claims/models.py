@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from ftax.paper.claims.arithmetic import (
@@ -35,6 +34,7 @@ from ftax.paper.claims.frameworks import (
 from ftax.paper.reference import select
 
 OWN_NUMBERS = "it compares numbers of the paper with each other; there is nothing to measure"
+_DTYPES = ("fp16", "fp32")
 _RESNETS = ("resnet18", "resnet50", "resnet101", "resnet152")
 # Eager and TorchScript of the paper's main run, in both dtypes.
 _RUNS = {
@@ -66,42 +66,34 @@ def _halved_depth(r: Results) -> None:
         )
 
 
-def _read_depths(r: Results, cells: list[tuple[str, str, int]]) -> list[list[Any]]:
-    """Latencies of the residual networks that have them in all these cells, by depth."""
-    raw = r.of("raw")
+_DEPTH_CELLS = tuple(("latency_ms", *cell, 1) for cell in _RUNS.values())
 
-    def read(model: str, place: int) -> Any:
-        return raw.ms(model, *cells[place])
 
-    reads = [partial(read, place=place) for place in range(len(cells))]
-    kept = r.keep(_RESNETS, *reads)
-    return [[read(model) for model in kept] for read in reads]
+def _check_depth(
+    r: Results, more: dict[str, tuple[str, str, str, int]], at: str
+) -> list[list[Any]]:
+    """That latency rises with the depth of residual networks: in `_RUNS` and in more cells."""
+    found = r.of("raw").over(_RESNETS, *_DEPTH_CELLS, *more.values())
+    for name, latencies in zip([*(words for *_, words in _list_runs()), *more], found):
+        about = f"latency of ResNets: {name} rises with depth{at}"
+        r.check(about, falling_or_same(*latencies[::-1]))
+    return found
 
 
 @claim("S4.2.1-depth-both-regimes")
 def _depth_in_both_regimes(r: Results) -> None:
-    cells = [(runtime, dtype, 1) for runtime, dtype in _RUNS.values()]
-    cells += [("eager", dtype, 128) for dtype in ("fp16", "fp32")]
-    found = _read_depths(r, cells)
+    large = {f"eager {dtype} b=128": ("latency_ms", "eager", dtype, 128) for dtype in _DTYPES}
+    found = _check_depth(r, large, "")
     r.value("b1_fp16", found[0])
     r.value("b128_fp16", found[4])
-    words = [words for *_, words in _list_runs()] + ["eager fp16 b=128", "eager fp32 b=128"]
-    for name, latencies in zip(words, found):
-        about = f"latency of ResNets: {name} rises with depth"
-        r.check(about, falling_or_same(*latencies[::-1]))
 
 
 @claim("D-depth-vision")
 def _depth_of_vision(r: Results) -> None:
-    cells = [(runtime, dtype, 1) for runtime, dtype in _RUNS.values()]
-    cells += [("onnxruntime", dtype, 1) for dtype in ("fp16", "fp32")]
-    found = _read_depths(r, cells)
+    ort = {f"ONNX Runtime {dtype}": ("latency_ms", "onnxruntime", dtype, 1) for dtype in _DTYPES}
+    found = _check_depth(r, ort, " at b=1")
     for name, place in (("eager", 1), ("torchscript", 3), ("ort", 5)):
         r.value(f"b1_{name}_fp32", found[place])
-    words = [words for *_, words in _list_runs()] + ["ONNX Runtime fp16", "ONNX Runtime fp32"]
-    for name, latencies in zip(words, found):
-        about = f"latency of ResNets: {name} rises with depth at b=1"
-        r.check(about, falling_or_same(*latencies[::-1]))
 
 
 def _read_table1(r: Results, model: str, batch: int = 1, length: int = 128) -> Any:
@@ -338,17 +330,10 @@ def _nested_80(r: Results) -> None:
 
 @claim("S5-over16-converge-models")
 def _models_over_16(r: Results) -> None:
-    cells = [("eager", dtype, batch) for dtype in ("fp16", "fp32") for batch in (32, 64, 128)]
-    raw = r.of("raw")
-
-    def read(model: str, place: int) -> Any:
-        return raw.ms(model, *cells[place])
-
-    reads = [partial(read, place=place) for place in range(len(cells))]
     names = ("bert", "distilbert", "funnel_transformer", "mobile_bert", "squeeze_bert")
-    kept = r.keep(names, *reads)
-    for (_, dtype, batch), look in zip(cells, reads):
-        found = r.value(f"spread_{dtype}_b{batch}", spread(*map(look, kept)))
+    cells = [("latency_ms", "eager", dtype, batch) for dtype in _DTYPES for batch in (32, 64, 128)]
+    for (*_, dtype, batch), latencies in zip(cells, r.of("raw").over(names, *cells)):
+        found = r.value(f"spread_{dtype}_b{batch}", spread(*latencies))
         about = f"over the models: {dtype} b={batch}: slowest over fastest below 1.3"
         r.check(about, found < 1.3)
 
@@ -389,16 +374,10 @@ def _inverted_residuals(r: Results) -> None:
 def _correlate(r: Results, *columns: str) -> dict[str, list[Any]]:
     """Over language models, and over all: rank correlations of columns with the latency at batch
     1 in fp16 in eager."""
-    raw = r.of("raw")
-
-    def read(model: str, column: str) -> Any:
-        return raw.read(column, model, "eager", "fp16")
-
+    cells = [(column, "eager", "fp16", 1) for column in ("latency_ms", *columns)]
     found = {}
-    reads = [partial(read, column=column) for column in ("latency_ms", *columns)]
     for name, models in (("language", LANGUAGE), ("all", LANGUAGE + VISION)):
-        kept = r.keep(models, *reads)
-        latencies, *others = ([look(model) for model in kept] for look in reads)
+        latencies, *others = r.of("raw").over(models, *cells)
         found[name] = [spearman(other, latencies) for other in others]
     return found
 
@@ -432,18 +411,12 @@ def _macs_at_small(r: Results) -> None:
 
 @claim("S5-flops-poor-large")
 def _macs_at_large(r: Results) -> None:
-    raw = r.of("raw")
     models = (
         "bert", "distilbert", "funnel_transformer", "albert", "mobile_bert", "squeeze_bert",
         "resnet18", "resnet50", "resnet152", "vit32", "mobilenet_v2", "mnasnet",
     )  # fmt: skip
-
-    def read(model: str, column: str) -> Any:
-        return raw.read(column, model, "eager", "fp32", 128)
-
-    kept = r.keep(models, partial(read, column="latency_ms"), partial(read, column="gmacs"))
-    latencies = [read(model, "latency_ms") for model in kept]
-    macs = [read(model, "gmacs") for model in kept]
+    cells = [(column, "eager", "fp32", 128) for column in ("latency_ms", "gmacs")]
+    latencies, macs = r.of("raw").over(models, *cells)
     rho = r.value("rho", spearman(macs, latencies))
     apart = r.value("ms_per_gmac_spread", spread(*ratios(latencies, macs)))
     r.check("at b=128: time per MAC differs by over 2x between models", apart > 2)
