@@ -14,14 +14,14 @@ from pathlib import Path
 
 import ftax
 from ftax.errors import FtaxError, describe
-from ftax.paper.figures.drawing import save_sheet
-from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
-from ftax.paper.figures.view import View, make_point, split_views
+from ftax.paper.drawing import save_sheet
+from ftax.paper.machine_view import View, make_point, split_views
+from ftax.paper.sheet import Panel, Point, Series, Sheet
 from ftax.records.store import append_record
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
-from ftax.sweeps.knee.record import Over
-from ftax.sweeps.knee.run import knee
+from ftax.sweeps.knee import knee
+from ftax.sweeps.knee_record import Over
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.run import sweep

@@ -33,7 +33,7 @@ __getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
 __version__ = _build_info.VERSION
 
 _KINDS |= {
-    "claim-verdict": _Kind(record="ftax.paper.claims.record:Verdict"),
+    "claim-verdict": _Kind(record="ftax.paper.claims.claim_verdict:Verdict"),
     "comparison": _Kind(
         record="ftax.timing.comparison:Comparison",
         drawing="ftax.reports.tables.comparison_table:draw_comparisons",
@@ -47,7 +47,7 @@ _KINDS |= {
         drawing="ftax.reports.tables.comparison_table:draw_hosts",
     ),
     "knee": _Kind(
-        record="ftax.sweeps.knee.record:Knee", drawing="ftax.reports.tables.knee_table:draw_knees"
+        record="ftax.sweeps.knee_record:Knee", drawing="ftax.reports.tables.knee_table:draw_knees"
     ),
     "measurement": _Kind(
         record="ftax.timing.measurement:Measurement",

@@ -28,8 +28,8 @@ from .sweeps.bench import compare_hosts as compare_hosts
 from .sweeps.bench import cpp_bench as cpp_bench
 from .sweeps.bench import py_bench as py_bench
 from .sweeps.grid import Grid as Grid
-from .sweeps.knee.record import Knee as Knee
-from .sweeps.knee.run import knee as knee
+from .sweeps.knee import knee as knee
+from .sweeps.knee_record import Knee as Knee
 from .sweeps.run import sweep as sweep
 from .timing.cell import Cell as Cell
 from .timing.comparison import Comparison as Comparison

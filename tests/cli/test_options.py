@@ -7,7 +7,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import ftax.paper.run  # noqa: F401  (before a test replaces what it imports)
+import ftax.paper.study  # noqa: F401  (before a test replaces what it imports)
 from ftax.cli import options as o
 from ftax.cli.commands import app
 from ftax.cli.ending import run
@@ -171,7 +171,7 @@ def test_they_reach_a_knee(monkeypatch):
     monkeypatch.setattr("ftax.steps.load.load_model", stop)
     assert see("knee", "gpt2", "--over", "heads", *GIVEN).given["setting"] == WANTED
     monkeypatch.undo()
-    monkeypatch.setattr("ftax.sweeps.knee.run.knee", stop)
+    monkeypatch.setattr("ftax.sweeps.knee.knee", stop)
     seen = see("knee", "bert-1x64", "--threads", "1", *TIMED)
     assert seen.arguments[0].setting.threads == 1
     check_plan(seen.given["plan"], max_rounds=80)
@@ -195,7 +195,7 @@ def test_they_reach_a_sweep_and_the_paper(monkeypatch):
     }  # fmt: skip
     check_plan(more["plan"], max_rounds=20, round_ms=5.0, target_ratio=1e-6)
     assert see("sweep", "--model", "bert-base", "--quick").given["plan"] == QUICK
-    monkeypatch.setattr("ftax.paper.run.run_study", stop)
+    monkeypatch.setattr("ftax.paper.study.run_study", stop)
     seen = see("paper", "fig1", "--device", "cpu", "--no-draw", "--threads", "2", *TIMED).given
     assert (seen["threads"], seen["seed"]) == (2, 4)
     check_plan(seen["plan"], max_rounds=20, round_ms=5.0, target_ratio=1e-6)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ftax.paper.page import describe_study
+from ftax.paper.study_page import describe_study
 from ftax.reports.html.machines import Machines
 from ftax.reports.html.page import make_page
 from ftax.reports.html.sources import read_sources

@@ -18,7 +18,7 @@ from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.reports.tables.receipt_table import make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.tables.sweep_table import _make_cells
-from ftax.sweeps.knee.record import KneePoint
+from ftax.sweeps.knee_record import KneePoint
 from ftax.sweeps.results import SweepResults
 from ftax.timing.comparison import Comparison
 from ftax.timing.host_comparison import HostComparison

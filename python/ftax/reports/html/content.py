@@ -17,7 +17,7 @@ from ftax.reports.html.sources import Found, Sources
 from ftax.reports.html.sweeps import Sweeps, make_missing_table, read_sweeps
 from ftax.reports.html.view import Charts, Study, TableView, make_notices
 from ftax.reports.table import Cell, Rows
-from ftax.sweeps.knee.record import Knee
+from ftax.sweeps.knee_record import Knee
 from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
 
 DescribeStudy = Callable[[Sequence[Found], Sweeps], Study]

@@ -1,8 +1,7 @@
 """Draws a `Sheet` with matplotlib, as SVG and PNG.
 
-The surprising choice: colour and marker say what was run, line style says by whom: solid and filled
-is measured here (a second machine's is dash-dotted, and so on), dashed and hollow is the paper's.
-So the pairs that belong together find each other, in grey print by their markers.
+Colour and marker say what was run. Line style says who ran it: solid and filled was measured here
+(other machines are dash-dotted and so on), dashed and hollow is the paper's.
 """
 
 from __future__ import annotations
@@ -13,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ftax.errors import UnavailableError
-from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
-from ftax.paper.figures.styles import (
+from ftax.paper.sheet import (
     BLACK,
     BLUE,
     GREY,
+    Panel,
+    Point,
+    Series,
+    Sheet,
     Style,
     choose_styles,
     list_hands,

@@ -1,11 +1,13 @@
-"""What a figure shows, as data: panels of series of points, ours and the paper's alike.
+"""What a figure shows, as data: panels of series of points, and the colours and markers of each.
 
-The surprising choice: the picture and the CSV file are both made from a `Sheet`, and from nothing
-else, so that every mark on the picture is a line of the file.
+The picture and the CSV file are both made from a `Sheet` and from nothing else, so that every mark
+on the picture is a line of the file. Only what several figures have in common has a fixed colour;
+everything else takes the next one, so that no two things on one figure look the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,7 +69,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class Gap:
     """Cells that an item wants and that have no rounds, with the reason that they share."""
 
     what: str  # "bert-base cuda-graph/python fp16, batches 1, 2, 4"
@@ -120,3 +122,56 @@ def write_csv(rows: list[tuple[str, ...]]) -> str:
 
 def _format(value: float | None) -> str:
     return "" if value is None else f"{value:.7g}"
+
+
+# Okabe and Ito's palette, which the colour-blind can tell apart, without its yellow, which white
+# paper swallows, and with a grey.
+BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+_PURPLE, _SKY, BLACK, GREY = "#CC79A7", "#56B4E9", "#000000", "#7F7F7F"
+PALETTE = (BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _SKY, GREY, BLACK)
+MARKERS = "os^DvPX*"
+
+Style = tuple[str, str]  # colour and marker
+
+_FIXED: dict[str, Style] = {  # what several figures show looks the same in all of them
+    "eager": (BLUE, "o"),
+    "torchscript": (_ORANGE, "s"),
+    "onnxruntime": (_GREEN, "^"),
+    "cuda-graph": (_RED, "D"),
+    "nested": (_PURPLE, "P"),
+    "padded": (_SKY, "v"),
+    "eager-once": (_SKY, "v"),
+    "torchscript-once": (_RED, "D"),
+    "bert-base": (BLUE, "o"),
+    "resnet-50": (BLUE, "o"),
+    "here": (BLACK, "*"),
+}
+
+
+def choose_styles(sheet: Sheet) -> dict[str, Style]:
+    """Colour and marker of each style of a sheet: fixed ones first, the others in order."""
+    names = list(dict.fromkeys(series.style for series in list_series(sheet)))
+    styles = {name: _FIXED[name] for name in names if name in _FIXED}
+    colours = [colour for colour in PALETTE if colour not in {c for c, _ in styles.values()}]
+    markers = [marker for marker in MARKERS if marker not in {m for _, m in styles.values()}]
+    others = [name for name in names if name not in styles]
+    for place, name in enumerate(others):
+        styles[name] = (
+            (colours or PALETTE)[place % len(colours or PALETTE)],
+            (markers or MARKERS)[place % len(markers or MARKERS)],
+        )
+    return styles
+
+
+def list_hands(sheet: Sheet) -> list[str]:
+    """The machines that have a kind of line each: those whose name is not that of the line itself,
+    which then has a colour of its own."""
+    measured = (series for series in list_series(sheet) if series.measured)
+    return list(
+        dict.fromkeys(item.source for item in measured if not item.label.startswith(item.source))
+    )
+
+
+def list_series(sheet: Sheet) -> Iterable[Series]:
+    """All series of all panels."""
+    return (series for panel in sheet.panels for series in panel.series)

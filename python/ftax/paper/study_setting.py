@@ -1,7 +1,7 @@
 """Which sizes a run of the paper's items measures, on which device.
 
-The surprising choice: a runtime that the device has not got is left out of the grids and reported
-as missing with its reason, instead of being refused: on a CPU there is still half a paper to run.
+A runtime that the device does not have is reported as missing, with its reason, and not refused: on
+a CPU there is still half a paper to run.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class StudySetting:
     """Sizes and device of a run.
 
     Attributes:
@@ -170,7 +170,7 @@ class Setting:
         )
 
     def find_obstacle(self, want: Want) -> str | None:
-        """Why this run does not measure it, whatever is installed; None if it does."""
+        """Why this run does not measure it, even with all installed; None if it does."""
         kind = self.device.split(":")[0]
         if kind not in find_runtime(split_runtime(want.runtime)[0]).devices:
             return f"{want.runtime} does not run on a {'CPU' if kind == 'cpu' else 'GPU'}"

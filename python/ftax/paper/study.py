@@ -1,7 +1,7 @@
 """Runs the study: the cells of all chosen items as one sweep, in pieces if there is a time limit.
 
-The surprising choice: a piece ends the way Ctrl-C ends a sweep. What was measured is in the folder,
-and the next piece starts from there, so that there is one way to stop and it is always in use.
+A piece ends as Ctrl-C ends a sweep: what was measured is in the folder, and the next piece goes on
+from there.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pathlib import Path
 from types import FrameType
 
 from ftax.errors import InvalidArgumentError, check_number
-from ftax.paper.figures.view import find_kind, is_tiny, split_views
-from ftax.paper.items.catalogue import Item, find_item, list_items, make_grids, make_wants
-from ftax.paper.items.wants import want_past_the_grid
-from ftax.paper.setting import Setting
+from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants, want_past_the_grid
+from ftax.paper.machine_view import find_kind, is_tiny, split_views
+from ftax.paper.study_setting import StudySetting
 from ftax.records.fields import FrozenMap
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults
@@ -42,7 +41,7 @@ class Study:
 
     items: tuple[Item, ...]
     claims: bool
-    setting: Setting
+    setting: StudySetting
 
     @property
     def is_whole(self) -> bool:
@@ -90,7 +89,7 @@ class Estimate:
         return f"{self.cells} cells, {self.to_run} to run, about {time} ({self.basis})"
 
 
-def choose_study(names: Sequence[str], setting: Setting) -> Study:
+def choose_study(names: Sequence[str], setting: StudySetting) -> Study:
     """The items of these names; without names all of them and the claims.
 
     Raises InvalidArgumentError for an unknown name.
@@ -199,8 +198,8 @@ class Piece:
 
 @contextmanager
 def end_after(seconds: float | None) -> Iterator[Piece]:
-    """Interrupt the block, once, when the time is up, and swallow that interruption: for whatever
-    of a sweep does not end by itself when its time does, such as exports.
+    """Interrupt the block once when the time is up, and swallow that interruption: it ends parts of
+    a sweep that do not watch the time, such as exports.
 
     Without a limit nothing is changed. Raises InvalidArgumentError for one that is not above 0, or
     outside the main thread, which alone can be interrupted.

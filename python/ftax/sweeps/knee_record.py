@@ -1,9 +1,8 @@
 """The knee: the largest size whose latency is still that of the plateau, and how it is known.
 
-A knee stores the rounds behind every probed size; ratios, answers and the interval of sizes are
-computed from them each time. The surprising choice: a probed size is judged by the median of paired
-ratios, one a round, with an interval from order statistics. Both latencies of a round feel the same
-drift, and one disturbed round in twenty moves no median.
+A size is judged by the median of paired ratios, one a round, with an interval from order
+statistics: both latencies of a round feel the same drift. The search keeps no state: it looks at
+the answers that there are and names the next size, so a test can play any machine against it.
 """
 
 from __future__ import annotations
@@ -18,10 +17,11 @@ from ftax.machines.environment import Environment
 from ftax.records.fields import FrozenMap, Rule
 from ftax.records.record import Count, PositiveInt, Record
 from ftax.records.result import Result
-from ftax.sweeps.knee.search import Answer, find_ends
 from ftax.timing.cell import Cell
 from ftax.timing.trust import DISTURBED_IN, find_doubt_of_waits
 
+# "on" and "off" the plateau for certain; "unsure"; "limit": it could not be run at this size.
+Answer = Literal["on", "off", "unsure", "limit"]
 Over = Literal["batch", "sequence"]
 Verdict = Literal["found", "at-once", "beyond", "limited", "cannot-tell"]
 Share = Annotated[float, Rule("a number above 0", lambda value: value > 0)]
@@ -235,3 +235,45 @@ class Knee(Result):
 
     def _answer(self) -> dict[str, object]:
         return {"verdict": self.verdict, "last_on": self.last_on, "first_off": self.first_off}
+
+
+def find_ends(low: int, answers: Mapping[int, Answer]) -> tuple[int, int | None]:
+    """The largest size certainly on the plateau, and the smallest certainly off it or not to be run
+    at all; None if there is none yet. ``low`` is the plateau itself, and so on it."""
+    upper = min((size for size, answer in answers.items() if answer in ("off", "limit")), default=0)
+    on = [
+        size for size, answer in answers.items() if answer == "on" and (not upper or size < upper)
+    ]
+    return max(on, default=low), upper or None
+
+
+def choose_size(
+    low: int, high: int, resolution: float, answers: Mapping[int, Answer]
+) -> int | None:
+    """The next size to probe, or None when nothing is left to learn.
+
+    Sizes are doubled until one is off the plateau; then the gap is halved until its ends are
+    neighbours or within the ratio 1 + ``resolution``. Sizes whose answer is "unsure" are left where
+    they are, and the gaps on either side are closed separately.
+    """
+    last_on, upper = find_ends(low, answers)
+    if upper is None:
+        reached = max(answers, default=low)
+        if reached < high:
+            return min(high, 2 * reached)
+    unsure = sorted(
+        size
+        for size, answer in answers.items()
+        if answer == "unsure" and size > last_on and (upper is None or size < upper)
+    )
+    gaps = []
+    if unsure:
+        gaps.append((last_on, unsure[0]))
+        if upper is not None:
+            gaps.append((unsure[-1], upper))
+    elif upper is not None:
+        gaps.append((last_on, upper))
+    for lower, higher in gaps:
+        if higher - lower > max(1.0, resolution * lower):
+            return (lower + higher) // 2
+    return None

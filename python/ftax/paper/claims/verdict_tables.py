@@ -6,21 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import get_args
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-
-from ftax.paper.claims.helpers import list_some
-from ftax.paper.claims.record import OUTCOMES, ClaimValue, PaperVerdict, Verdict
+from ftax.paper.claims.arithmetic import list_some
+from ftax.paper.claims.claim_verdict import OUTCOMES, ClaimValue, PaperVerdict, Verdict
 from ftax.reports.table import NOTHING, Cell, Rows
-from ftax.reports.terminal import plain
 
-_STYLE = {
-    "holds": "green",
-    "changed": "yellow",
-    "does not hold": "red",
-    "not resolved": "magenta",
-    "cannot be tested here": "dim",
-}
 _ANSWERS = {True: "holds", False: "does not hold", None: "no data"}
 _NUMBERS = {"paper": "paper", "today": "today", "95 % low": "low", "95 % high": "high"}
 _MOST_VALUES = 3
@@ -75,8 +64,7 @@ def make_condition_table(verdicts: Sequence[Verdict]) -> Rows:
     cells: dict[str, Cell] = {
         "claim": "0.id",
         "machine": lambda pair: pair[0].machine or NOTHING,
-        "condition": lambda pair: pair[1].about or NOTHING,
-        "formula": "1.expression",
+        "condition": "1.about",
         "paper's data": lambda pair: _ANSWERS[pair[1].paper],
         "today": "1.today",
         "resamples": ("1.share", "{:.0%}".format),
@@ -101,31 +89,11 @@ def make_value_table(verdicts: Sequence[Verdict]) -> Rows:
             "claim": "0.id",
             "machine": lambda place: place[0].machine or NOTHING,
             "name": lambda place: place[1].name + (f"[{place[2]}]" if place[3] > 1 else ""),
-            "formula": "1.formula",
             **{column: _find_number(field) for column, field in _NUMBERS.items()},
             "why": lambda place: place[1].why or NOTHING,
         },
-        text=("claim", "machine", "name", "formula", "why"),
+        text=("claim", "machine", "name", "why"),
     )
-
-
-def render_claims(verdicts: Sequence[Verdict]) -> RenderableType:
-    """For a terminal: the count of outcomes, then each claim with its numbers below it."""
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for verdict in verdicts:
-        words = plain(verdict.today, style=_STYLE[verdict.today])
-        words.append_text(plain(f"\npaper: {verdict.paper}", "dim"))
-        told = plain(verdict.claim)
-        told.append_text(plain(f"\n{verdict.id}, section {verdict.section}", "dim"))
-        if verdict.machine:
-            told.append_text(plain(f", {verdict.machine}", "dim"))
-        for line in (verdict.sentence, describe_numbers(verdict), describe_reason(verdict)):
-            if line not in ("", "-"):
-                told.append_text(plain(f"\n{line}"))
-        table.add_row(words, told)
-    return Group(make_outcome_table(verdicts), table)
 
 
 def describe_numbers(verdict: Verdict) -> str:
@@ -145,15 +113,8 @@ def explain_outcome(verdict: Verdict) -> str:
     claim that holds."""
     parts = [verdict.reason] if verdict.reason else []
     if verdict.today in ("changed", "does not hold"):
-        parts.append(verdict.sentence or _list_unmet(verdict))
+        parts.append(verdict.sentence)
     return "; ".join(filter(None, parts))
-
-
-def _list_unmet(verdict: Verdict) -> str:
-    """Conditions that are not met, of a record from before verdicts had sentences."""
-    unmet = (test for test in verdict.tests if test.today in ("another size", "does not hold"))
-    names = [test.about or test.expression for test in unmet]
-    return f"does not hold as stated: {', '.join(names)}" if names else ""
 
 
 def _describe_value(value: ClaimValue) -> str:

@@ -1,9 +1,8 @@
 """Figures 1 to 13 as declarations: in each plot what is measured, and what the paper printed.
 
-The surprising choices: each figure is drawn in both dtypes, the paper's in the one that it used.
-Figure 2 is a sketch in the paper and has no numbers; here the same picture is drawn of a
-measurement. And the panels of Figure 4 over the length are drawn at the largest batch that was
-measured, 128 as in the paper, although the paper does not state it (its end point says so).
+Each figure is drawn in both dtypes, the paper's numbers in the one that it used. Figure 2 is a
+sketch in the paper; here it is drawn from a measurement. Figure 4 over the length is drawn at the
+largest batch measured: the paper does not state its batch, but its end point says 128.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ftax.paper.figures.plots import Line, Plot
-from ftax.paper.figures.printed import BASELINE_GPU, PAPER_RUNTIMES, Printed, raw_run
-from ftax.paper.setting import SOUND_LENGTH, TEXT_LENGTH
+from ftax.paper.plots import BASELINE_GPU, PAPER_RUNTIMES, Line, Plot, Printed, raw_run
+from ftax.paper.study_setting import SOUND_LENGTH, TEXT_LENGTH
 
 _BOTH = ("fp16", "fp32")
 _FRAMEWORKS = ("eager", "torchscript", "onnxruntime")

@@ -1,19 +1,20 @@
 """A figure as a declaration: its plots, and in each the lines that are measured and printed.
 
-The surprising choice: the same line says what is drawn and what is measured for it, so that no
-figure can want a cell that nobody runs, nor run one that nobody sees.
+The same line says what is drawn and what is measured for it, so that no figure can want a cell that
+nothing shows. Where the paper's picture hides markers behind each other (Figures 7, 11 and 12), its
+points come from the raw run that the picture was made of and agrees with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from ftax.paper.figures.printed import Printed, read_points
-from ftax.paper.figures.sheet import Panel, Series, Shows
-from ftax.paper.figures.view import View, make_point
-from ftax.paper.setting import Setting, Want
+from ftax.paper.machine_view import View, make_point
+from ftax.paper.reference import FRAMEWORKS, PaperRow, select
+from ftax.paper.sheet import Panel, Point, Series, Shows
+from ftax.paper.study_setting import StudySetting, Want
 from ftax.sweeps.record import SweepCell
 
 Over = Literal["batch", "sequence", "gmacs"]
@@ -61,7 +62,7 @@ class Plot:
     shows: Shows = "latency"
     scale: Literal["log", "linear"] = "log"
 
-    def make_wants(self, setting: Setting) -> Iterable[Want]:
+    def make_wants(self, setting: StudySetting) -> Iterable[Want]:
         """What has to be measured for the lines."""
         if self.dtype not in setting.dtypes:
             return
@@ -122,7 +123,7 @@ class Plot:
             return ("macs",)
         return () if self.shows == "latency" else ("busy_ns",)
 
-    def _choose_batches(self, setting: Setting) -> tuple[int, ...]:
+    def _choose_batches(self, setting: StudySetting) -> tuple[int, ...]:
         if self.over == "gmacs":
             return (1,)
         return (setting.length_batch,) if self.over == "sequence" else setting.batches
@@ -179,3 +180,49 @@ _READERS: dict[Over, Callable[[Line, str, View], Found]] = {
     "sequence": _read_lengths,
     "gmacs": _read_work,
 }
+
+
+BASELINE_GPU = "RTX-8000"  # Section 4
+# The paper's names of our runtimes.
+PAPER_RUNTIMES = {ours: name for name, ours in FRAMEWORKS.items()}
+PAPER_RUNTIMES["nested/python"] = "bettertransformer"
+
+_RAW_RUNS = "JaredFern/Framework-Tax@9d9ee85:experiments/pretrained/2022_1025_pretrained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """One line of the paper.
+
+    Attributes:
+        where: what `ftax.paper.reference.select` selects its rows by.
+        source: the device it was measured on, for the legend.
+    """
+
+    label: str
+    style: str
+    where: Mapping[str, Any]
+    source: str = BASELINE_GPU
+
+
+def read_points(line: Printed, over: str) -> tuple[Point, ...]:
+    """The points of a line in the order of x, which is the batch, the length or the MACs."""
+    points = [
+        Point(x=x, latency_ms=row.latency_ms, busy_ms=row.kernel_ms)
+        for row in select(**line.where)
+        if (x := _read_x(row, over)) is not None and row.latency_ms is not None
+    ]
+    return tuple(sorted(points, key=lambda point: point.x))
+
+
+def raw_run(framework: str, dtype: str) -> str:
+    """The source of the paper's main run on the baseline GPU, in eager or TorchScript."""
+    suffix = {"pytorch-eager": "", "torchscript": "-torchscript"}[framework]
+    # The directory of the TorchScript run in fp32 does not name its dtype.
+    precision = "" if (framework, dtype) == ("torchscript", "fp32") else f"-{dtype}"
+    return f"{_RAW_RUNS}{suffix}{precision}/{BASELINE_GPU}.csv"
+
+
+def _read_x(row: PaperRow, over: str) -> float | None:
+    x = {"batch": row.batch, "sequence": row.size, "gmacs": row.gmacs}[over]
+    return None if x is None else float(x)

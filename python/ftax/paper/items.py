@@ -1,8 +1,9 @@
-"""The items of the paper, Figures 1 to 13 and Tables 1 to 3, and one more table: what each wants
-measured and shows.
+"""The items of the paper, Figures 1 to 13, Tables 1 to 3 and one more: what each shows, and what is
+to be measured for them, for the claims and for the machine's drift.
 
-The surprising choice: an item never asks for a measurement by itself. Its wants are joined with
-those of the other items and run as one sweep; what it then shows is a function of the results.
+The wants of all items are joined and run as one sweep; what an item then shows is a function of the
+results. The cells of Table 1 are measured again and again, with a CUDA graph and a model of images
+beside them: they say how much two numbers may differ by chance, and so do its own.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from functools import partial
 from typing import Literal
 
 from ftax.errors import InvalidArgumentError, suggest
-from ftax.paper import tables
-from ftax.paper.figures.plots import Plot, make_panels
-from ftax.paper.figures.sheet import Missing, Panel, Sheet
-from ftax.paper.figures.view import View
-from ftax.paper.items import figures, training
-from ftax.paper.items.wants import want_claims, want_drift
-from ftax.paper.setting import Setting, Want
+from ftax.paper import figures, tables
+from ftax.paper.claims.arithmetic import knee
+from ftax.paper.claims.testing import required_cells
+from ftax.paper.machine_view import View
+from ftax.paper.plots import Plot, make_panels
+from ftax.paper.sheet import Gap, Panel, Sheet
+from ftax.paper.study_setting import TEXT_LENGTH, StudySetting, Want
+from ftax.paper.tables import read_scaling
 from ftax.reports.table import Rows
 from ftax.sweeps.grid import Grid
 
@@ -38,7 +40,7 @@ class Item:
     name: str
     title: str
     shows: str
-    make_wants: Callable[[Setting], Iterable[Want]]
+    make_wants: Callable[[StudySetting], Iterable[Want]]
     make_panels: Callable[[Sequence[View]], tuple[Panel, ...]] | None = None
     make_table: Callable[[Sequence[View]], Rows] | None = None
 
@@ -47,7 +49,7 @@ class Item:
         """Which of the two it is."""
         return "table" if self.make_panels is None else "figure"
 
-    def make_sheet(self, views: Sequence[View], missing: Sequence[Missing] = ()) -> Sheet:
+    def make_sheet(self, views: Sequence[View], missing: Sequence[Gap] = ()) -> Sheet:
         """What a figure shows of machines. Raises InvalidArgumentError for a table."""
         if self.make_panels is None:
             raise InvalidArgumentError(f"{self.name} is a table; use its make_table")
@@ -75,7 +77,7 @@ def _is_any_tiny(views: Sequence[View]) -> bool:
 
 
 def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Plot, ...]]) -> Item:
-    def make_wants(setting: Setting) -> Iterable[Want]:
+    def make_wants(setting: StudySetting) -> Iterable[Want]:
         return (want for plot in make_plots() for want in plot.make_wants(setting))
 
     return Item(
@@ -133,7 +135,7 @@ _ITEMS = (
     Item(name="training", title="the tax of a training step",
          shows="Not in the paper, which measured inference: its models, forward, backward and "
          "AdamW.",
-         make_wants=training.want_training, make_table=training.make_training),
+         make_wants=tables.want_training, make_table=tables.make_training),
 )  # fmt: skip
 
 
@@ -153,16 +155,92 @@ def find_item(name: str) -> Item:
     )
 
 
-def make_grids(wants: Iterable[Want], setting: Setting) -> tuple[Grid, ...]:
+def make_grids(wants: Iterable[Want], setting: StudySetting) -> tuple[Grid, ...]:
     """The grids of what the device can run, equal ones once."""
     grids = (setting.make_grid(want) for want in wants)
     return tuple(dict.fromkeys(grid for grid in grids if grid is not None))
 
 
-def make_wants(items: Iterable[Item], setting: Setting, *, claims: bool) -> tuple[Want, ...]:
+def make_wants(items: Iterable[Item], setting: StudySetting, *, claims: bool) -> tuple[Want, ...]:
     """What items want, and with ``claims`` what the claims want besides, and what shows how far the
     machine drifts while all that is measured."""
     sources = [partial(item.make_wants, setting) for item in items]
     if claims:
         sources += [partial(want_claims, setting), partial(want_drift, setting)]
     return tuple(dict.fromkeys(want for source in sources for want in source()))
+
+
+_EAGER = "eager/python"
+_RUNTIMES = (_EAGER, "cuda-graph/python")  # with the tax, and with the least of it
+_TIMES = (2, 4)
+_REPEATED = (("bert-768", "cuda-graph/python", TEXT_LENGTH), ("resnet-50", _EAGER, None))
+
+
+def want_claims(setting: StudySetting) -> Iterable[Want]:
+    """The cells that claims look at, batches joined; none of tiny models, on which no claim is
+    tested. A cell that this run leaves out (another dtype, a batch between the sizes of a quick
+    run) is not wanted here; the claim says itself what it lacks."""
+    if setting.tiny:
+        return
+    batches: dict[tuple[str, str, str, int | None], set[int]] = {}
+    for cell in required_cells():
+        if cell.dtype in setting.dtypes and cell.batch in setting.batches:
+            place = (cell.model, cell.framework, cell.dtype, cell.sequence)
+            batches.setdefault(place, set()).add(cell.batch)
+    for place in sorted(batches, key=str):
+        model, runtime, dtype, sequence = place
+        yield Want(
+            model=model,
+            runtime=runtime,
+            dtype=dtype,
+            batches=tuple(sorted(batches[place])),
+            sequences=(sequence,),
+        )
+
+
+def want_drift(setting: StudySetting) -> Iterable[Want]:
+    """Host-bound cells, and one that is not, in one dtype."""
+    if not setting.repetitions:
+        return
+    places = [
+        *((row.model, _EAGER, row.batch, row.sequence) for row in read_scaling()),
+        *((model, runtime, 1, sequence) for model, runtime, sequence in _REPEATED),
+    ]
+    for model, runtime, batch, sequence in places:
+        yield Want(
+            model=model,
+            runtime=runtime,
+            dtype=setting.main_dtype,
+            batches=(batch,),
+            sequences=(sequence,),
+            repetitions=setting.repetitions,
+        )
+
+
+def want_past_the_grid(setting: StudySetting, view: View) -> Iterable[Want]:
+    """Two more batches of each model whose knee in eager is the last batch of the grid. Which
+    these are is not known before the rest is measured."""
+    last = setting.batches[-1]
+    for model, dtype, sequence in dict.fromkeys(
+        (place[0], place[2], place[4]) for place in view.cells if place[1] == _EAGER
+    ):
+        if dtype in setting.dtypes and _is_flat(view, setting, model, dtype, sequence):
+            for runtime in _RUNTIMES:
+                yield Want(
+                    model=model,
+                    runtime=runtime,
+                    dtype=dtype,
+                    batches=tuple(last * factor for factor in _TIMES),
+                    sequences=(sequence,),
+                )
+
+
+def _is_flat(
+    view: View, setting: StudySetting, model: str, dtype: str, sequence: int | None
+) -> bool:
+    cells = [view.find(model, _EAGER, dtype, batch, sequence) for batch in setting.batches]
+    measured = [cell for cell in cells if cell is not None and cell.status == "measured"]
+    if len(measured) < len(setting.batches) or len(measured) == 1:
+        return False
+    latencies = [cell.latency_ns for cell in measured]
+    return bool(knee(latencies, setting.batches) == setting.batches[-1])

@@ -1,18 +1,17 @@
-"""What figures and tables read of results: the cells of one machine, and points made of them.
+"""What figures, tables and claims read of results: the cells of one machine, and points of them.
 
-The surprising choice: tiny models are looked at only where no full-sized one was measured. A
-drawing shows either, never both, and says so.
+Tiny models count only where no full-sized one was measured.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.drift import Drift, find_drift, is_repetition, join_repetitions
-from ftax.paper.figures.sheet import Point
+from ftax.paper.sheet import Point
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
 from ftax.timing.cell import Cell
@@ -91,7 +90,7 @@ def split_views(results: SweepResults) -> tuple[View, ...]:
     """One view for each kind of machine and of device, in the order in which they measured.
     Machines that differ in their names alone are of one kind."""
     views = [
-        _make_view(cells, results.machines.get(cells[0].machine), kind)
+        make_view(cells, results.machines.get(cells[0].machine), kind)
         for part in split_by_kind(results)
         for kind, cells in _split_by_device(part).items()
     ]
@@ -170,14 +169,15 @@ def name_machine(machine: SweepMachine | None, kind: str) -> str:
     return (name or f"this machine's {kind}").removeprefix("NVIDIA ")
 
 
-def _make_view(cells: list[SweepCell], machine: SweepMachine | None, kind: str) -> View:
+def make_view(cells: Sequence[SweepCell], machine: SweepMachine | None, kind: str) -> View:
+    """The view of cells of one kind of machine and device."""
     tiny = all(is_tiny(cell.cell) for cell in cells)
     own = [cell for cell in cells if is_tiny(cell.cell) == tiny]
     kept: dict[Place, SweepCell] = {}
     for cell in own:
         place = find_place(cell.cell)
-        pair = (kept.get(place, cell), cell)
-        kept[place] = min(pair, key=lambda cell: len(cell.cell.options))
+        if _is_better(cell, kept.setdefault(place, cell)):
+            kept[place] = cell
     return View(
         label=name_machine(machine, kind) + (", tiny models" if tiny else ""),
         device=kind,
@@ -190,6 +190,12 @@ def _make_view(cells: list[SweepCell], machine: SweepMachine | None, kind: str) 
         machine=machine,
         machines=len({cell.machine for cell in cells if cell.status == "measured"}),
     )
+
+
+def _is_better(cell: SweepCell, known: SweepCell) -> bool:
+    """Whether it has fewer options; of one machine also as many, since it was measured later."""
+    more = len(cell.cell.options) - len(known.cell.options)
+    return more < 0 or (more == 0 and cell.machine == known.machine)
 
 
 def _tell_apart(views: list[View]) -> list[View]:
