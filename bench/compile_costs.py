@@ -25,7 +25,6 @@ import torch
 import ftax
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import collect_environment
-from ftax.records.store import read_records
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.compilers.taken_apart import Parts, make_piece, take_apart
 from ftax.runtimes.compilers.torch_compile import Compilation
@@ -35,13 +34,13 @@ from ftax.steps.profiling_hook import watch_calls
 from ftax.timing.differences import compute_intervals
 from ftax.timing.session import measure, require
 from record import (
-    RESULTS,
     Figure,
     add_part_options,
     finish,
     keep_receipt,
     make_parser,
     progress,
+    read_receipts,
     show,
     take_parts,
 )
@@ -422,12 +421,6 @@ def show_beside(receipts: Sequence[Receipt]) -> None:
     show("us of a call, and shares of what AOTInductor saves", columns, rows)
 
 
-def read_receipts(name: str) -> list[Receipt]:
-    """Those of a file of bench/results/."""
-    found = read_records(RESULTS / name).records
-    return [item for item in found if isinstance(item, Receipt)]
-
-
 def name_receipt(receipt: Receipt) -> str:
     """ "bert-base on an H100, fp16, batch 1: 3,346 us"."""
     cell = receipt.rungs[0].cell
@@ -447,8 +440,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.draw:
-        draw(read_receipts("compile.jsonl"), _PICTURE)
-        show_beside(read_receipts("compile_beside.jsonl"))
+        draw(read_receipts("compile"), _PICTURE)
+        show_beside(read_receipts("compile_beside"))
         return
     cells = take_parts(
         __file__,

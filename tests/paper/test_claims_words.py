@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from ftax.paper.claims.record import TestVerdict, list_claims
 from ftax.paper.claims.today import make_plan
 from ftax.paper.claims.words import describe_verdict, leave_gpu, word_condition
-from ftax.records.store import append_record, read_records
 from support.claim_results import GRAPHS, judge_one, make_graph_results, make_series
 
 PLANS = [plan for plan in map(make_plan, list_claims()) if not plan.reason]
@@ -79,18 +77,6 @@ def test_each_alone_and_not_all_together_is_open():
     sentence = describe_verdict("not resolved", "of the resamples: holds in 91%", tests, "H200")
     assert sentence.endswith("Open is whether all of that is so at once (of the resamples: holds "
                              "in 91%).")  # fmt: skip
-
-
-def test_verdicts_from_before_there_were_sentences_are_read(tmp_path):
-    verdict = judge_one(GRAPHS, make_graph_results(20.0))
-    append_record(tmp_path / "new.jsonl", verdict)
-    line = json.loads((tmp_path / "new.jsonl").read_text())
-    del line["record"]["sentence"]
-    for test in line["record"]["tests"]:
-        del test["left"]
-    (tmp_path / "old.jsonl").write_text(json.dumps(line) + "\n")
-    (old,) = read_records(tmp_path / "old.jsonl").records
-    assert (old.sentence, old.tests[0].left, old.today) == ("", "", "changed")
 
 
 def test_a_verdict_has_the_sentence_of_its_conditions():

@@ -1,6 +1,5 @@
 """Is the difference real: which unit and which test are taken, and what they answer."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -240,18 +239,6 @@ def test_clocks_of_hosts_that_differ_are_told(loop_ns, told, tmp_path):
     assert any(message in text for text in result.warnings) == told
     append_record(tmp_path / "r.jsonl", result)
     assert read_records(tmp_path / "r.jsonl").records == (result,)
-
-
-def test_a_comparison_of_an_earlier_version_knows_no_clocks(tmp_path):
-    path = tmp_path / "r.jsonl"
-    append_record(path, compare(side(100, 2), side(100, 2)))
-    line = json.loads(path.read_text())
-    for name in ("core_hz_a", "core_hz_b"):
-        del line["record"][name]
-    line["record"]["p_value"] = 0.5  # which meant nothing
-    path.write_text(json.dumps({**line, "ftax_schema": 3}) + "\n")
-    (read,) = read_records(path).records
-    assert read.core_hz_a is None and not hasattr(read, "p_value")
 
 
 def test_a_single_run_that_was_disturbed_cannot_tell() -> None:

@@ -21,6 +21,7 @@ from ftax.paper.items.catalogue import Item, find_item, list_items, make_grids, 
 from ftax.paper.items.wants import want_past_the_grid
 from ftax.paper.setting import Setting
 from ftax.records.fields import FrozenMap
+from ftax.records.store import find_results
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults
 from ftax.sweeps.run import run_sweep
@@ -103,7 +104,7 @@ def choose_study(names: Sequence[str], setting: Setting) -> Study:
 
 def load_results(folder: Path) -> SweepResults:
     """What the folder has; nothing for a folder without results."""
-    if not (folder / CELLS_FILE).exists():
+    if find_results(folder / CELLS_FILE) is None:
         return SweepResults(cells=(), machines=FrozenMap({}))
     return SweepResults.load(folder)
 

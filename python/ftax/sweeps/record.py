@@ -144,7 +144,6 @@ class SweepCell(Stored):
     """
 
     kind: ClassVar[str] = "sweep-cell"
-    later: ClassVar[frozenset[str]] = frozenset({"device_bytes"})
 
     cell: Cell
     machine: Name

@@ -141,7 +141,6 @@ class TestVerdict(Record):
     """
 
     __test__ = False  # to pytest its name looks like a class of tests
-    later: ClassVar[frozenset[str]] = frozenset({"left"})
 
     expression: Name
     about: str
@@ -160,14 +159,13 @@ class Verdict(Stored):
     Attributes:
         paper: of the paper's own data.
         machine: whose results these are; empty if none were looked at.
-        sentence: what it comes to, true by itself; empty in records from before there was one.
+        sentence: what it comes to, true by itself.
         reason: why it cannot be tested, what is missing, or what it could not be told from.
         shares: of the resamples, by outcome; empty without any.
         notes: what a reader should know before quoting it.
     """
 
     kind: ClassVar[str] = "claim-verdict"
-    later: ClassVar[frozenset[str]] = frozenset({"sentence"})
 
     id: Name
     section: str
