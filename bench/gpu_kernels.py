@@ -30,7 +30,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate, Host
-from record import Figure, finish, make_parser, progress, run_json, show
+from record import figure, finish, make_parser, progress, run_json, show
 
 _MODEL = "bert-base"
 # Eager first: torch.profiler has crashed over graphs where CUPTI was used before.
@@ -151,11 +151,20 @@ def main() -> None:
     figures = []
     for case, found in raw.items():
         figures += [
-            Figure(name=f"{case}: launches that differ", values=tuple(found["differences"]),
-                   unit=f"of {found['kernels']}", at_most=0.0),
-            Figure(name=f"{case}: kernel time of torch.profiler", values=tuple(found["ratios"]),
-                   unit="of ftax's", at_least=0.99, at_most=1.01),
-        ]  # fmt: skip
+            figure(
+                f"{case}: launches that differ",
+                found["differences"],
+                f"of {found['kernels']}",
+                at_most=0.0,
+            ),
+            figure(
+                f"{case}: kernel time of torch.profiler",
+                found["ratios"],
+                "of ftax's",
+                at_most=1.01,
+                at_least=0.99,
+            ),
+        ]
     finish(__file__, options, figures, raw=raw, environment=first["environment"])
 
 

@@ -25,7 +25,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import quiet
-from record import Figure, finish, make_parser, progress, run_workers, show
+from record import figure, finish, make_parser, progress, run_workers, show
 
 _MODELS = ("bert-base", "resnet-50", "gpt2")
 _LARGE = 32
@@ -79,7 +79,7 @@ def take_medians(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}
 
 
-def time_events_us(runner: _core.Runner, stream: torch.cuda.Stream) -> float:
+def time_events_us(runner: _core.Runner, stream: torch.cuda.Stream | None) -> float:
     """Median span between two events on ``stream`` around a synchronised request of ``runner``; the
     second is recorded once the host knows that the request has ended."""
     spans = []
@@ -151,7 +151,7 @@ def main() -> None:
         for what, reason in output["errors"].items():
             progress(f"gpu_launch: {what} failed: {reason}")
     failed = tuple(float(len(output["errors"])) for output in outputs)
-    figures = [Figure(name="failed", values=failed, unit="cells", at_most=0)]
+    figures = [figure("failed", failed, "cells", at_most=0)]
     rows = []
     for model in options.models:
         found = [output["models"][model] for output in outputs]
@@ -160,8 +160,7 @@ def main() -> None:
         rows.append((model, *(f"{statistics.median(values[key]):.1f}" if values.get(key) else "-"
                               for key in keys)))  # fmt: skip
         figures += [
-            Figure(name=f"{model}: {words}", values=tuple(values[key]), unit=unit,
-                   at_least=least, at_most=most)
+            figure(f"{model}: {words}", values[key], unit, at_most=most, at_least=least)
             for key, words, unit, (least, most) in _FIGURES if values.get(key)
         ]  # fmt: skip
     columns = ("model", "replay, ns a launch", "empty kernel", "ftax doctor",

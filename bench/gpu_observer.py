@@ -28,7 +28,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Host
 from ftax.timing.session import quiet
-from record import Figure, finish, make_parser, run_workers, show
+from record import Figure, figure, finish, make_parser, run_workers, show
 
 _MODEL = "bert-base"
 _SUBJECTS: dict[str, tuple[str, Host]] = {
@@ -158,7 +158,7 @@ def make_figures(outputs: Sequence[dict[str, Any]]) -> list[Figure]:
             values = tuple(output["left"][subject][title] for output in outputs)
             limit = 1.02 if title.endswith("detached") else None
             name = f"{subject}, {title}, in cycles"
-            figures.append(Figure(name=name, values=values, unit="of before", at_most=limit))
+            figures.append(figure(name, values, "of before", at_most=limit))
         for key, name, unit, limit in (
             (_OURS, f"{subject} under {_OURS}", "of unobserved", 1.05),
             (_TORCH, f"{subject} under {_TORCH}", "of unobserved", None),
@@ -167,7 +167,7 @@ def make_figures(outputs: Sequence[dict[str, Any]]) -> list[Figure]:
             values = tuple(o["observed"][subject][key] for o in outputs if o["observed"][subject])
             if values:
                 most = limit if on_tape else None
-                figures.append(Figure(name=name, values=values, unit=unit, at_most=most))
+                figures.append(figure(name, values, unit, at_most=most))
     return figures
 
 

@@ -30,7 +30,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.session import Plan, measure, quiet, require
-from record import Figure, finish, keep_receipt, make_parser, progress, run_json, show
+from record import Figure, figure, finish, keep_receipt, make_parser, progress, run_json, show
 
 _MODELS, _BATCHES = ("bert-base", "resnet-50", "gpt2"), (1, 8, 32)
 _CELL_LIMIT_S = 240.0
@@ -160,11 +160,11 @@ def make_figures(cells: Sequence[Mapping[str, Any]], asked: int) -> list[Figure]
         ],
     }
     return [
-        *(Figure(name=name, values=(float(count),), unit="cells", at_least=asked)
+        *(figure(name, count, "cells", at_least=asked)
           for name, count in counts.items()),
-        *(Figure(name=name, values=(max(values),), unit="%")
+        *(figure(name, max(values), "%")
           for name, values in worst.items() if max(values) < math.inf),
-        Figure(name="wall time of a cell", values=tuple(c["wall_s"] for c in cells), unit="s"),
+        figure("wall time of a cell", (c["wall_s"] for c in cells), "s"),
     ]  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from ftax.errors import RunnerError, UnavailableError
-from record import Figure, finish, make_parser, progress, show
+from record import figure, finish, make_parser, progress, show
 
 _ROOT = Path(__file__).resolve().parents[1]
 _WORKERS = max(1, len(os.sched_getaffinity(0)) // 2 - 1)  # of each of two runs
@@ -49,6 +49,19 @@ _PARTS = {
 }
 
 
+def wait(process: subprocess.Popen[str], limit_s: float) -> tuple[str, bool]:
+    """What a run of pytest printed, and whether it was done in time."""
+    try:
+        return process.communicate(timeout=max(0.0, limit_s))[0], True
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    try:
+        return process.communicate(timeout=_LAST_WORDS_S)[0], False
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0], False
+
+
 def run_pytest(
     name: str, arguments: Sequence[str], end: float, launcher: Sequence[str] = (), **more: str
 ) -> dict[str, Any]:
@@ -65,18 +78,7 @@ def run_pytest(
             env={**os.environ, "FTAX_REQUIRE_GPU": "1", "OMP_NUM_THREADS": "1", **more},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        said, is_in_time = "", True
-        for limit_s, stop in (
-            (end - started, lambda: process.send_signal(signal.SIGINT)),
-            (_LAST_WORDS_S, process.kill),
-            (None, process.kill),
-        ):
-            try:
-                said = process.communicate(timeout=limit_s and max(0.0, limit_s))[0]
-                break
-            except subprocess.TimeoutExpired:
-                is_in_time = False
-                stop()
+        said, is_in_time = wait(process, end - started)
         if not report.exists():
             tail = " ".join(said.strip().splitlines()[-2:])
             raise RunnerError(f"pytest left no report, exit code {process.returncode}: {tail}")
@@ -162,7 +164,7 @@ def main() -> None:
     rows = []
     for run in run_memcheck(end) if options.memcheck else run_parts(options, end):
         figures = [
-            Figure(name=f"{run['name']}: {what}", values=(value,), unit=unit, at_most=0)
+            figure(f"{run['name']}: {what}", value, unit, at_most=0)
             for what, value, unit in (
                 ("failed", float(len(run["failed"])), "tests"),
                 ("exit code", float(run["exit_code"]), ""),

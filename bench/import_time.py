@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import sys
 
-from record import Figure, finish, make_parser, progress, run_json, show
+from record import figure, finish, make_parser, progress, run_json, show
 
 _LEAST_PROCESSES = 10
 _UNWANTED = ("transformers", "onnxruntime", "typer", "rich", "onnx")
@@ -43,11 +43,11 @@ def main() -> None:
     show(f"ms, {repetitions} fresh processes", ("import", "median", "from, to"), rows)
     limits = {"import ftax beyond import torch": 100.0}
     figures = [
-        *(Figure(name=name, values=values, unit="ms", at_most=limits.get(name))
-          for name, values in series.items()),
-        Figure(name="unwanted modules imported", values=tuple(float(len(u)) for u in unwanted),
-               unit="modules", at_most=0.0),
-    ]  # fmt: skip
+        *(figure(name, values, "ms", at_most=limits.get(name)) for name, values in series.items()),
+        figure(
+            "unwanted modules imported", (float(len(u)) for u in unwanted), "modules", at_most=0.0
+        ),
+    ]
     finish(__file__, options, figures, raw={"milliseconds": series, "unwanted": unwanted})
 
 

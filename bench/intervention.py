@@ -204,6 +204,7 @@ def find_all_changes(case: Case, device: str, plan: Plan, gate_rounds: int) -> l
     rungs = [*case.baseline, *case.treated]
     host_ns = case.host_ns or case.exposed_ns
     latencies = [m.values_ns for m in require(measure(case.loaded, rungs, plan))]
+    columns: list[tuple[str, Sequence[Sequence[float]], dict[str, float]]]
     columns = [("" if device == "cpu" else ", exposed", latencies, case.exposed_ns)]
     if device != "cpu":
         columns.append((", host", measure_issue(rungs, gate_rounds), host_ns))

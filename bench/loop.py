@@ -17,7 +17,7 @@ from torch.utils.benchmark import Timer
 
 from ftax import _core
 from ftax.machines.environment import collect_environment
-from record import Figure, finish, make_parser, run_workers, show
+from record import figure, finish, make_parser, run_workers, show
 
 _BUDGET_NS = 10.0
 _REPEATS = 11
@@ -120,13 +120,17 @@ def main() -> None:
     title = f"ns per sample of nothing (one clock read: {read_ns:.1f} ns)"
     show(title, ("tool", "sample p50", "sample mean", "wall per sample"), rows)
     figures = [
-        Figure(name="wall per sample beyond two clock reads", values=read(_EMPTY, "wall_ns", 2),
-               unit="ns", at_most=_BUDGET_NS),
-        Figure(name="sample p50 beyond two clock reads", values=read(_EMPTY, "p50_ns", 2),
-               unit="ns", at_most=_BUDGET_NS),
-        Figure(name="sample p50 of an empty Python function", values=read(_PYTHON, "p50_ns"),
-               unit="ns"),
-    ]  # fmt: skip
+        figure(
+            "wall per sample beyond two clock reads",
+            read(_EMPTY, "wall_ns", 2),
+            "ns",
+            at_most=_BUDGET_NS,
+        ),
+        figure(
+            "sample p50 beyond two clock reads", read(_EMPTY, "p50_ns", 2), "ns", at_most=_BUDGET_NS
+        ),
+        figure("sample p50 of an empty Python function", read(_PYTHON, "p50_ns"), "ns"),
+    ]
     raw = [{key: o[key] for key in ("clock_read_ns", "costs")} for o in outputs]
     finish(__file__, options, figures, raw=raw, environment=outputs[0]["environment"])
 

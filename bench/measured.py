@@ -97,7 +97,7 @@ TABLES: Mapping[str, Sequence[Row]] = {
 
 def find_figures(row: Row) -> list[Mapping[str, Any]]:
     """Those of a row, each from the last record that has it. Raises ValueError if none has one."""
-    found = {}
+    found: dict[str, Mapping[str, Any]] = {}
     name, _, flags = row.script.partition(" ")
     for record in read_lines(RESULTS / f"{name}.jsonl"):
         fits = flags in record["command"] and row.without not in record["command"]

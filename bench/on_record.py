@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ftax import Receipt
 from ftax.timing.measurement import Measurement
-from record import Figure, finish, make_parser, read_receipts, show
+from record import Figure, figure, finish, make_parser, read_receipts, show
 
 _PLACES = 3  # of a round, compared with all that follow
 _HOSTS = {"python": "Python", "cpp": "C++"}
@@ -65,7 +65,7 @@ def show_settling(receipts: Sequence[Receipt]) -> list[Figure]:
     show("requests of a round against the later ones, median over receipts",
          ("rung", "receipts", "first, % longer", "second", "third"), rows)  # fmt: skip
     return [
-        Figure(name=f"second request of a round, {name}", values=places[1], unit="% longer")
+        figure(f"second request of a round, {name}", places[1], "% longer")
         for name, places in columns.items()
     ]
 
@@ -96,12 +96,13 @@ def show_quiet(receipts: Sequence[Receipt]) -> list[Figure]:
                "host core, GHz", "million cycles")  # fmt: skip
     show("Python eager, counted both ways", columns, rows)
     return [
-        Figure(
-            name=f"half-width of eager, {name}", unit="% of the latency",
-            values=tuple(find_half_width(pair[place]) for pair in pairs),
+        figure(
+            f"half-width of eager, {name}",
+            (find_half_width(pair[place]) for pair in pairs),
+            "% of the latency",
         )
         for place, name in enumerate(("all rounds", "rounds that count"))
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ from ftax.records.store import make_line, read_records
 from ftax.reports.table import Rows
 
 SCHEMA_VERSION = 1
+_WIDEST = 300  # characters of what a part found, in the table
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -70,6 +71,21 @@ class Figure:
             "value": self.value, "unit": self.unit, "target": self.target, "met": self.met,
             "values": list(self.values),
         }  # fmt: skip
+
+
+def figure(
+    name: str,
+    values: float | Iterable[float],
+    unit: str = "",
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> Figure:
+    """A figure of one value, or of one a process."""
+    several = values if isinstance(values, Iterable) else (values,)
+    return Figure(
+        name=name, values=tuple(map(float, several)), unit=unit, at_most=at_most, at_least=at_least
+    )
 
 
 def make_parser(doc: str | None) -> argparse.ArgumentParser:
@@ -133,6 +149,21 @@ def take_parts(
                 head = make_head(script, environment)
                 append_line(path, {**head, "part": name, **where, "found": found[name]})
     return found
+
+
+def run_parts(
+    script: str,
+    wanted: Mapping[str, Callable[[], dict[str, Any]]],
+    options: argparse.Namespace,
+    list_figures: Callable[[dict[str, dict[str, Any]]], Sequence[Figure]],
+) -> None:
+    """Take the parts, print what was found, and append the record."""
+    found = take_parts(script, wanted, options)
+    rows = [(name, json.dumps(part)[:_WIDEST]) for name, part in found.items()]
+    show(Path(script).stem, ("part", "what was found"), rows, left=2)
+    environment = collect_environment(device=options.device).to_dict()
+    figures = list_figures(found)
+    finish(script, options, figures, raw=list(found), environment=environment)
 
 
 def name_device(environment: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from ftax.errors import RunnerError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.timing.differences import compute_difference
 from ftax.timing.measurement import Measurement
-from record import Figure, finish, keep_receipt, make_parser, progress, show
+from record import Figure, figure, finish, keep_receipt, make_parser, progress, show
 
 _MODELS = ("bert-base", "resnet-50")
 _MEASURE_LIMIT_S = 300.0
@@ -107,18 +107,25 @@ def describe(receipt: Receipt) -> dict[str, Any]:
 
 def make_figures(cells: Sequence[Mapping[str, Any]], asked: int) -> list[Figure]:
     """Models measured; of each how long it took, what is missing, and where C++ is slower."""
-    figures = [Figure(name="models", values=(len(cells),), unit="models", at_least=asked)]
+    figures = [figure("models", len(cells), "models", at_least=asked)]
     for cell in cells:
         name, hosts = f"{cell['model']}, batch {cell['batch']}", cell["hosts"]
         figures += [
-            Figure(name=f"{name}: measuring after preparation", unit="s",
-                   values=(cell["after_preparation_seconds"],), at_most=_MEASURE_LIMIT_S),
-            Figure(name=f"{name}: rows missing without need", values=(len(cell["missing"]),),
-                   unit="rows", at_most=0),
-            Figure(name=f"{name}: rows", values=(cell["rows"],), unit="rows"),
-            Figure(name=f"{name}: runtimes that C++ drives no slower", unit="runtimes",
-                   values=(sum(item["no_worse"] for item in hosts),), at_least=len(hosts)),
-        ]  # fmt: skip
+            figure(
+                f"{name}: measuring after preparation",
+                cell["after_preparation_seconds"],
+                "s",
+                at_most=_MEASURE_LIMIT_S,
+            ),
+            figure(f"{name}: rows missing without need", len(cell["missing"]), "rows", at_most=0),
+            figure(f"{name}: rows", cell["rows"], "rows"),
+            figure(
+                f"{name}: runtimes that C++ drives no slower",
+                sum(item["no_worse"] for item in hosts),
+                "runtimes",
+                at_least=len(hosts),
+            ),
+        ]
     return figures
 
 

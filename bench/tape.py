@@ -28,7 +28,7 @@ from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.differences import compute_difference
 from ftax.timing.session import Plan, measure, require
-from record import Figure, finish, make_parser, progress, run_workers, show
+from record import figure, finish, make_parser, progress, run_workers, show
 
 _REPEATS, _WIDTH = 50, 4
 _BERT = "bert-base, tiny"
@@ -124,7 +124,7 @@ def make_rows(
     outputs: Sequence[dict[str, Any]], model: str, divisor: float
 ) -> list[tuple[str, ...]]:
     """The median process of each way, in the unit that ``divisor`` ns make."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for label in outputs[0][model]["ways"]:
         ways = [output[model]["ways"][label] for output in outputs]
         middle = sorted(ways, key=lambda way: way["above_tape_ns"])[len(ways) // 2]
@@ -148,12 +148,14 @@ def main() -> None:
     title = f"chain: ns per operator, {operators} of them; BERT: us per inference; 1 thread"
     show(title, columns, rows, left=2)
     figures = [
-        Figure(
-            name=f"tape minus {_TITLES[label]}, per operator", unit="ns", at_most=limit,
-            values=tuple(-o["chain"]["ways"][label]["above_tape_ns"] / operators for o in outputs),
+        figure(
+            f"tape minus {_TITLES[label]}, per operator",
+            (-o["chain"]["ways"][label]["above_tape_ns"] / operators for o in outputs),
+            "ns",
+            at_most=limit,
         )
         for label, limit in _LIMITS_NS.items()
-    ]  # fmt: skip
+    ]
     raw = [{key: o[key] for key in ("chain", _BERT)} for o in outputs]
     finish(__file__, options, figures, raw=raw, environment=outputs[0]["environment"])
 

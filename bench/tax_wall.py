@@ -20,7 +20,7 @@ from typing import Any
 
 from ftax import Receipt
 from ftax.errors import RunnerError
-from record import Figure, finish, make_parser, progress, show
+from record import Figure, figure, finish, make_parser, progress, show
 
 _GIVE_UP_S = 300.0
 _MODEL = "bert-base"
@@ -112,14 +112,13 @@ def make_figures(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Figur
     else:
         values = {f"wall, {name}": seconds for name, seconds in walls.items()}
     figures = [
-        Figure(name=name, values=seconds, unit="s", at_most=_LIMITS_S.get(name))
-        for name, seconds in values.items()
+        figure(name, seconds, "s", at_most=_LIMITS_S.get(name)) for name, seconds in values.items()
     ]
     if "tiny" in found:
         ends = [run["python_tax_interval_us"] for run in found["tiny"]]
         clear = tuple(float(end is not None and end[0] > 0) for end in ends)
         name = "tiny: Python tax above 0"
-        figures.append(Figure(name=name, values=clear, unit="(1: yes)", at_least=1))
+        figures.append(figure(name, clear, "(1: yes)", at_least=1))
     return figures
 
 
