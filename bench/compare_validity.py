@@ -13,6 +13,7 @@ run that stops at its time limit is continued with --resume.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import statistics
@@ -26,12 +27,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pairs import VERDICTS, compute_wilson, open_run
-
 import record as frame
 from ftax.records.store import read_records
 from ftax.timing.comparison import Comparison
 
+VERDICTS = ("equal", "faster", "slower", "cannot-tell")
 KINDS = {"same": 100, "slow": 100, "layers": 20}  # pairs of each
 _TITLES = {
     "same": "other names and comments",
@@ -195,6 +195,22 @@ def summarise(done: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
                 "seconds": [item["seconds"] for item in items],
             }
     return found
+
+
+def compute_wilson(hits: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a share, in percent (Wilson 1927)."""
+    z = 1.959964
+    centre = hits + z * z / 2
+    spread = z * math.sqrt(hits * (trials - hits) / trials + z * z / 4)
+    return 100 * (centre - spread) / (trials + z * z), 100 * (centre + spread) / (trials + z * z)
+
+
+def open_run(path: Path, *, resume: bool) -> tuple[str, list[dict[str, Any]]]:
+    """The name of a run and what it has done: a new one, or the last one of the file."""
+    if resume and (before := frame.read_lines(path)):
+        run = str(before[-1]["run"])
+        return run, [item for item in before if item["run"] == run]
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), []
 
 
 def make_figures(summary: Mapping[str, Mapping[str, Any]]) -> list[frame.Figure]:

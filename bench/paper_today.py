@@ -1,18 +1,18 @@
 """The numbers and pictures of docs/paper-today.md, from the committed records.
 
 The surprising choice: nothing of the page is typed. Its text is bench/paper_today.md, in which
-numbers have names (pages.py); its tables and pictures are drawn of the cells of one run.
+numbers have names; its tables and pictures are drawn of the cells of one run.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
+import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from pages import DOCS, PageOfRecords, Section
 
 from ftax import Receipt
 from ftax.paper.claims.arithmetic import knee
@@ -26,9 +26,12 @@ from ftax.paper.reference import read_table
 from ftax.records.store import read_records
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults, read_days, read_times
-from record import RESULTS
+from record import RESULTS, read_receipts, show
 
-_PICTURES = DOCS / "pictures"
+PAGE = Path(__file__).parents[1] / "docs" / "paper-today.md"
+_TEMPLATE = Path(__file__).with_suffix(".md")
+_PICTURES = PAGE.parent / "pictures"
+_WIDEST = 60  # of what is printed of a number; the page has all of it
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 _LAST = _BATCHES[-1]
 _NO_GAIN = 5.0  # %
@@ -60,13 +63,26 @@ def read_stated(claim: str) -> dict[str, float]:
     return {name: numbers[0] for name, numbers in values.items() if numbers}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """What one section of a page says.
+
+    Attributes:
+        numbers: by the names that the template has, as they are printed.
+        holds: what its sentences take for granted, each with whether it is so.
+    """
+
+    numbers: Mapping[str, str]
+    holds: Mapping[str, bool] = field(default_factory=dict)
+
+
 class Records:
     """The committed records, as the sections read them."""
 
     def __init__(self, folder: Path = RESULTS) -> None:
         self.folder = folder / "paper"
         self.quick = folder / "paper_quick"
-        self.receipts_file = folder / "gpu_receipts_records.jsonl"
+        self.receipts = read_receipts("gpu_receipts_records", folder)
         # The host of the first had the calmer neighbours; the second has cells of later versions.
         self.view, self.busy = split_views(SweepResults.load(self.folder))
         self.table3 = split_views(SweepResults.load(folder / "paper_table3"))[-1]
@@ -87,11 +103,6 @@ class Records:
     def cut(self, model: str, runtime: str, dtype: str, batch: int, old: str = "eager") -> float:
         """How much of the latency of ``old`` a runtime saves, in %."""
         return 100 * (1 - self.ms(model, runtime, dtype, batch) / self.ms(model, old, dtype, batch))
-
-    def receipts(self) -> list[Receipt]:
-        """Those on record."""
-        found = read_records(self.receipts_file).records
-        return [item for item in found if isinstance(item, Receipt)]
 
 
 def describe_setting(records: Records) -> Section:
@@ -187,7 +198,7 @@ def describe_claims(records: Records) -> Section:
 def read_verdicts(records: Records) -> dict[str, dict[str, Verdict]]:
     """By the machines whose cells they are of ("H200", or several, or ""), then by claim."""
     found: dict[str, dict[str, Verdict]] = {}
-    for item in read_records(records.folder / "claims.jsonl").records:
+    for item in read_records(records.folder / "claims.jsonl.xz").records:
         if isinstance(item, Verdict):
             found.setdefault(item.machine.removeprefix("NVIDIA "), {})[item.id] = item
     return found
@@ -414,7 +425,7 @@ def _choose_receipts(records: Records) -> list[Receipt]:
     wanted = ("bert-base", 1, "fp16")
     return [
         item
-        for item in records.receipts()
+        for item in records.receipts
         if (item.rungs[0].cell.model, item.rungs[0].cell.batch, item.rungs[0].cell.dtype) == wanted
     ]
 
@@ -506,13 +517,53 @@ def _draw_bars(
         pyplot.close(figure)
 
 
-PAGE = PageOfRecords(
-    script=__file__,
-    page=DOCS / "paper-today.md",
-    sections=SECTIONS,
-    load=Records,
-    draw=lambda records: draw(records, _PICTURES),
-)
+def fill(template: str, sections: Iterable[Section]) -> str:
+    """The template with its numbers. Raises ValueError for a sentence that is no longer so, and for
+    a number that the template has and no section, or the other way round."""
+    numbers: dict[str, str] = {}
+    for section in sections:
+        turned = [words for words, holds in section.holds.items() if not holds]
+        if turned:
+            raise ValueError(f"no longer so: {'; '.join(turned)}: rewrite {_TEMPLATE.name}")
+        numbers |= section.numbers
+    unused = [number for number in numbers if f"{{{number}}}" not in template]
+    if unused:
+        raise ValueError(f"{_TEMPLATE.name} has no {', '.join(unused)}: use or drop them")
+    try:
+        return template.format_map(numbers)
+    except KeyError as error:
+        raise ValueError(f"{_TEMPLATE.name} has the unknown {error}") from error
+
+
+def render(sections: Iterable[Section]) -> str:
+    """The page. Raises ValueError as `fill` does."""
+    return fill(_TEMPLATE.read_text("utf-8"), sections)
+
+
+def main() -> None:
+    """Print the numbers, or write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="all if left out")
+    parser.add_argument("--write", action="store_true", help="write the page and its pictures")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
+    options = parser.parse_args()
+    records = Records(options.results)
+    found = {name: SECTIONS[name](records) for name in options.sections or SECTIONS}
+    for name, section in found.items():
+        first = [
+            (number, text.partition("\n")[0][:_WIDEST]) for number, text in section.numbers.items()
+        ]
+        show(name, ("number", "value"), first)
+        for words, holds in section.holds.items():
+            print(f"{'yes' if holds else 'NO '}  {words}")
+    if options.write:
+        try:
+            text = render(found.values())
+        except ValueError as error:
+            sys.exit(f"paper_today: {error}")
+        draw(records, _PICTURES)
+        PAGE.write_text(text, "utf-8")
+
 
 if __name__ == "__main__":
-    PAGE.run(__doc__)
+    main()

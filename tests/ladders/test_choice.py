@@ -1,6 +1,5 @@
 """Which alternatives a receipt holds, what it says of the rest, and the errors it keeps."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -112,15 +111,6 @@ def test_throughput_is_measured_for_each_runtime_if_asked_for(tmp_path):
     assert loaded.runtimes == receipt.runtimes
     with pytest.raises(InvalidArgumentError, match="mode 'latency'"):
         ftax.Receipt(rungs=receipt.rungs, throughputs=receipt.rungs)
-
-
-def test_receipts_of_version_2_can_be_read():
-    receipts = ftax.Receipt.load(RESULTS / "receipts.jsonl")
-    line = (RESULTS / "receipts.jsonl").read_text().splitlines()[0]
-    assert receipts[0].throughputs == ()
-    if json.loads(line)["ftax_schema"] == 2:
-        assert all(item.error == "" for item in receipts[0].unavailable)
-    assert receipts[0].recommendation
 
 
 def make_hosts(python_ns, cpp_ns):

@@ -1,9 +1,6 @@
 """A ladder is a table: what it says of its rungs, and another one, measured by the same code."""
 
-import json
-
 import pytest
-import torch
 
 import ftax
 from ftax import InvalidArgumentError, ResultsError
@@ -117,13 +114,6 @@ def test_a_ladder_that_there_is_not_is_refused_by_its_name(scripted, monkeypatch
     monkeypatch.delitem(LADDERS, "scripted")
     with pytest.raises(ResultsError, match="no ladder 'scripted'"):
         ftax.Receipt.load(tmp_path / "r.jsonl")
-
-
-def test_the_usual_ladder_is_not_stored(tmp_path):
-    receipt = ftax.tax(load_function(torch.exp), runtimes="none", plan=QUICK)
-    receipt.save(tmp_path / "r.jsonl")
-    assert "ladder_name" not in json.loads((tmp_path / "r.jsonl").read_text())["record"]
-    assert ftax.Receipt.load(tmp_path / "r.jsonl") == (receipt,)
 
 
 def test_rungs_and_instruments_of_the_usual_ladder_are_in_the_catalogue():

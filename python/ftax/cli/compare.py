@@ -207,12 +207,13 @@ def _refuse_choices(given: list[str]) -> None:
 def _is_sweep(side: str) -> bool:
     """A folder of a sweep, or the file with its cells. Raises ResultsError for another folder,
     unless it may hold a model."""
+    from ftax.records.store import find_results
     from ftax.steps.zoo.registry import list_models
-    from ftax.sweeps.results import CELLS_FILE, find_file
+    from ftax.sweeps.results import CELLS_FILE, find_file, is_cells_file
 
     path = Path(side)
-    if not path.is_dir() or (path / CELLS_FILE).is_file():
-        return path.is_dir() or (path.name == CELLS_FILE and path.is_file())
+    if not path.is_dir() or find_results(path / CELLS_FILE) is not None:
+        return path.is_dir() or (is_cells_file(path) and path.is_file())
     is_model = (path / "config.json").exists() or side in (spec.name for spec in list_models())
     if not is_model:
         find_file(path)

@@ -9,7 +9,7 @@ of the lowest rung, and, in a column of their own, issue times.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ftax.instruments.gate import Gated
 from ftax.instruments.trace.durations import compare_durations
@@ -67,8 +67,6 @@ class RungEvidence(Placed, Record):
         gate: issue time and device time without a profiler.
         traced_in: a disposable process, or the caller's.
     """
-
-    later: ClassVar[frozenset[str]] = frozenset({"waits", "lacking_ratio"})
 
     runtime: Name
     host: Literal["python", "cpp"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ftax.errors import ResultsError
 from ftax.ladders.evidence import RungEvidence, compare_work, note_reference
@@ -42,8 +41,6 @@ class Line(Record):
     A ``doubt`` says why it is not resolved whatever its interval: rounds are few, or a latency that
     it is computed from is not to go by.
     """
-
-    later: ClassVar[frozenset[str]] = frozenset({"doubt"})
 
     name: Name
     removes: str

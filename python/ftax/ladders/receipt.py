@@ -17,7 +17,6 @@ from ftax.instruments.readings import GpuReadings
 from ftax.instruments.trace.timeline import Timeline
 from ftax.ladders.advice import adopt, recommend
 from ftax.ladders.findings import Findings
-from ftax.ladders.ladder import EAGER
 from ftax.ladders.lines import check_stored_lines
 from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
@@ -77,7 +76,6 @@ class Receipt(Findings):
     """
 
     kind: ClassVar[str] = "receipt"
-    later: ClassVar[frozenset[str]] = frozenset({"ladder_name", "outside_ns", "phases", "waits"})
 
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
@@ -180,15 +178,8 @@ class Receipt(Findings):
         return tape.doubt
 
     def to_dict(self) -> dict[str, object]:
-        """Plain dicts, lists and scalars; the lines are stored for other readers of the file, and
-        ladder, phases and waits where there is anything to say of them."""
-        fields = {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
-        if self.ladder_name == EAGER.name:
-            del fields["ladder_name"]
-        for name in ("outside_ns", "phases", "waits"):
-            if not fields[name]:
-                del fields[name]
-        return fields
+        """Plain dicts, lists and scalars; the lines are stored for other readers of the file."""
+        return {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Self:

@@ -20,6 +20,7 @@ from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants
 from ftax.paper.machine_view import find_kind, is_tiny, split_views
 from ftax.paper.study_setting import StudySetting
 from ftax.records.fields import FrozenMap
+from ftax.records.store import find_results
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults
 from ftax.sweeps.run import run_sweep
@@ -102,7 +103,7 @@ def choose_study(names: Sequence[str], setting: StudySetting) -> Study:
 
 def load_results(folder: Path) -> SweepResults:
     """What the folder has; nothing for a folder without results."""
-    if not (folder / CELLS_FILE).exists():
+    if find_results(folder / CELLS_FILE) is None:
         return SweepResults(cells=(), machines=FrozenMap({}))
     return SweepResults.load(folder)
 

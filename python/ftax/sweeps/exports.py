@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ftax.records.store import read_records
+from ftax.records.store import find_results, read_records
 from ftax.runtimes.catalogue import find_runtime
 from ftax.sweeps.cells import SHARING
 from ftax.sweeps.job import Group, Item
@@ -26,8 +26,8 @@ _FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer
 
 def read_exported(folder: Path) -> set[str]:
     """The keys of the cells that an earlier run into the folder exported, or could not."""
-    path = folder / EXPORTS_FILE
-    if not path.exists():
+    path = find_results(folder / EXPORTS_FILE)
+    if path is None:
         return set()
     records = read_records(path, skip_bad=True).records
     return {item.cell.key() for item in records if isinstance(item, SweepExport)}

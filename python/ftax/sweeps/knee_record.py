@@ -32,8 +32,6 @@ _Level = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 < val
 class KneePoint(Record):
     """One probed size beside the smallest one, in the same rounds; or why it could not be run."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"queued_ratio", "disturbed_rounds"})
-
     size: PositiveInt
     plateau_values_ns: tuple[float, ...] = ()  # of the smallest size, one a round
     values_ns: tuple[float, ...] = ()  # of this size, in the same rounds

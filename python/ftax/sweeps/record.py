@@ -145,7 +145,6 @@ class SweepCell(Stored):
     """
 
     kind: ClassVar[str] = "sweep-cell"
-    later: ClassVar[frozenset[str]] = frozenset({"device_bytes", "inputs"})
 
     cell: Cell
     machine: Name

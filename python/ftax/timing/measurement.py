@@ -156,7 +156,6 @@ class Measurement(Result, Computed):
 
     kind: ClassVar[str] = "measurement"
     computed: ClassVar[tuple[str, str]] = ("statistics", "samples")
-    later: ClassVar[frozenset[str]] = frozenset({"inputs"})
 
     cell: Cell
     inputs: tuple[CallInput, ...] = ()  # of a request; () where it has none, or nobody knows
@@ -168,7 +167,7 @@ class Measurement(Result, Computed):
     burst: PositiveInt = 1  # requests behind one sample, which is the time of each of them
     seed: Count  # of the order of the rounds and of the resampling
     # Which rounds statistics count: those in which the host was not disturbed, where enough of them
-    # are left, or all, as in records of schema versions below 4.
+    # are left, or all.
     counted: Literal["quiet", "all"] = "all"
     stop_reason: Literal[
         "precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds", "failed"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ftax.errors import ResultsError
-from ftax.records.store import MEND, read_records
+from ftax.records.store import COMPRESSED, MEND, read_records
 
-SUFFIX = ".jsonl"
+SUFFIX = ".jsonl"  # or such a file compressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,8 @@ class Sources:
 
 
 def read_sources(paths: Sequence[str | Path], *, skip_bad: bool = False) -> Sources:
-    """Read results files; of folders, all that end in .jsonl, at any depth.
+    """Read results files; of folders, all that end in .jsonl (or .jsonl.xz or
+    .jsonl.gz), at any depth.
 
     Raises:
         ResultsError: a path does not exist, a folder has no such file, or there is no record at
@@ -88,7 +89,10 @@ def _list_files(paths: Sequence[str | Path]) -> Iterator[Path]:
     """Each file once, however often it is named."""
     seen: set[Path] = set()
     for path in map(Path, paths):
-        inside = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        inside = [path]
+        if path.is_dir():
+            endings = ("", *COMPRESSED)
+            inside = sorted(file for end in endings for file in path.rglob(f"*{SUFFIX}{end}"))
         if not inside:
             raise ResultsError(
                 f"{path} has no file that ends in {SUFFIX}; name a folder or a file with results"
