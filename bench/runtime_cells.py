@@ -31,20 +31,17 @@ _TABLE_3 = (
 HOST_PAIRS = (
     "torchscript",
     "torchscript-frozen",
-    "torchscript-cuda-graph",
     "cuda-graph",
     "aoti",
-    "aoti-cuda-graph",
     "onnxruntime",
     "onnxruntime-cuda-graph",
 )
-_TEXT_ONLY = ("padded", "nested", "onnxruntime-fused")
+_TEXT_ONLY = ("padded", "nested")
 _BY_NATURE = {  # words of a reason that is the model's or its size's, and no fault
     "eager-channels-last": ("has no Conv2d",),
     "padded": ("there is no padding",),
     "nested": ("there is no padding",),
 }
-_NEVER_HERE = {"tensorrt": "not part of this comparison"}
 
 Cell = Mapping[str, Any]
 
@@ -158,8 +155,6 @@ def find_places(measurements: Sequence[Measurement]) -> dict[tuple[str, str], in
 
 def explain_absence(cell: Cell, runtime: str, host: str, reason: str) -> str | None:
     """Why a row may be missing by its nature; None if it should have been measured."""
-    if runtime in _NEVER_HERE:
-        return _NEVER_HERE[runtime]
     spec = find_runtime(runtime)
     if host not in spec.hosts:
         return spec.why_not_cpp or f"{runtime} has no {host} host"

@@ -40,7 +40,6 @@ def cell():
         ),
         unavailable=(
             Unavailable(runtime="flat", host="cpp", reason="flat is Python by definition"),
-            Unavailable(runtime="tensorrt", host="python", reason="not installed"),
             Unavailable(runtime="cuda-graph", host="cpp", reason="does not run on cpu"),
             Unavailable(runtime="flat", host="python", reason="it broke"),
         ),
@@ -110,10 +109,9 @@ def test_a_gpu_has_to_have_what_a_developers_machine_may_lack():
     cpu, gpu = ({"model": "bert-base", "device": device} for device in ("cpu", "cuda:0"))
     assert explain_absence(cpu, "torchscript", "cpp", missing) == "not installed"
     assert explain_absence(gpu, "torchscript", "cpp", missing) is None
-    assert explain_absence(gpu, "tensorrt", "python", missing)
     assert explain_absence(gpu, "flat", "cpp", "").startswith("flat is Python")
-    named = "jax with host python: not installed: `pip install jax torchax`"
-    assert explain_absence(cpu, "jax", "python", named) == "not installed"
+    named = "onnxruntime with host python: not installed: `pip install onnx`"
+    assert explain_absence(cpu, "onnxruntime", "python", named) == "not installed"
 
 
 def test_what_a_model_has_no_use_for_is_not_missing():

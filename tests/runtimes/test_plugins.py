@@ -174,8 +174,6 @@ def test_library_is_told_who_asks(tmp_path: Path) -> None:
     )
     with pytest.raises(RunnerError, match=r"2 of 24, table of 80, on 0:0 with 3$"):
         _core.Plugin(told, "", "cpu", 3)
-    with pytest.raises(RunnerError, match=r"2 of 88, table of 144, on 0:0 with 3$"):
-        _core.Plugin(told, "", "cpu", 3, later=True)
     with pytest.raises(UnsupportedError, match=r"device is 'meta:0', which ftax/runner.h has no"):
         _core.Plugin(told, "", "meta", 3)
 
@@ -269,8 +267,6 @@ def test_runner_reports_what_enqueue_refuses(mlp: LoadedModel, library: str) -> 
     runner = _core.PluginRunner(plugin, "unbound", "cpu")
     with pytest.raises(RunnerError, match=r"enqueue failed with status 1: first.weight"):
         runner.run_once()
-    with pytest.raises(UnavailableError, match="allocations are not counted"):
-        plugin.count_allocations(1)
     with pytest.raises(UnsupportedError, match="dtype is 'complex64'"):
         plugin.bind("input", "input0", 0, [1], "complex64")
 

@@ -15,7 +15,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError
-from ftax.runtimes.disk import write_through_memory
+from ftax.runtimes.cache import write_through_memory
 from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
 
@@ -114,16 +114,16 @@ class Subject:
         self.note("loading the library")
         return _core.open_plugin(self.path)
 
-    def create(self, config: str | None = None, *, later: bool = False) -> _core.Plugin:
-        """A runner with nothing bound; ``later``: it is told what a later ftax would tell it."""
+    def create(self, config: str | None = None) -> _core.Plugin:
+        """A runner with nothing bound."""
         library = self.open_library()
         chosen = self.config if config is None else config
         self.note("create")
-        return _core.Plugin(library, chosen, self.case.device, self.case.threads, later)
+        return _core.Plugin(library, chosen, self.case.device, self.case.threads)
 
-    def bind(self, *, stream: int = 0, later: bool = False) -> BoundPlugin:
+    def bind(self, *, stream: int = 0) -> BoundPlugin:
         """A runner with the case's weights, main inputs, and outputs of its own bound."""
-        return BoundPlugin(self, self.create(later=later), stream)
+        return BoundPlugin(self, self.create(), stream)
 
 
 class BoundPlugin:
@@ -133,26 +133,20 @@ class BoundPlugin:
     def __init__(self, subject: Subject, plugin: _core.Plugin, stream: int) -> None:
         self.subject, self.plugin, self.stream = subject, plugin, stream
         case = subject.case
+        self.inputs = [tensor.clone() for tensor in case.inputs[0]]
+        self.outputs = [torch.empty_like(tensor) for tensor in case.references[0]]
+        self.poison()
         for name, tensor in case.weights.items():
-            self.bind_tensor("weight", name, tensor)
-        self.bind_memory()
+            self._bind("weight", name, tensor)
+        for kind, tensors in (("input", self.inputs), ("output", self.outputs)):
+            for place, tensor in enumerate(tensors):
+                self._bind(kind, f"{kind}{place}", tensor)
 
     def __del__(self) -> None:
         # The runner is destroyed next, with the last reference to it.
         self.subject.note("destroy")
 
-    def bind_memory(self) -> None:
-        """Bind fresh inputs, with the values of the main ones, and fresh outputs."""
-        case = self.subject.case
-        self.inputs = [tensor.clone() for tensor in case.inputs[0]]
-        self.outputs = [torch.empty_like(tensor) for tensor in case.references[0]]
-        self.poison()
-        for kind, tensors in (("input", self.inputs), ("output", self.outputs)):
-            for place, tensor in enumerate(tensors):
-                self.bind_tensor(kind, f"{kind}{place}", tensor)
-
-    def bind_tensor(self, kind: str, name: str, tensor: torch.Tensor) -> None:
-        """One call of bind, under any name."""
+    def _bind(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         self.subject.note(f'bind("{name}")')
         dtype = str(tensor.dtype).removeprefix("torch.")
         self.plugin.bind(kind, name, tensor.data_ptr(), list(tensor.shape), dtype)

@@ -85,7 +85,6 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
             library_name=opened.name,
             library_digest=_digest(Path(library)),
             config=config,
-            capture_safe=opened.capture_safe,
             has_prepare=opened.has_prepare,
         ),
         checks=checks,

@@ -1,20 +1,18 @@
-"""Checks that hold a CUDA stream busy and look at what a library does meanwhile.
+"""What `ftax conform` checks of a library, in a worker process.
 
-The surprising choice: the stream is held by a kernel that burns time, not by ftax's gate. The gate
-opens when the host says so, and a library that waits for the device would then never come back.
+Each check takes a Subject and raises CheckFailedError where the library fails. Those of a GPU hold
+a stream busy by a kernel that burns time, not by ftax's gate: the gate opens when the host says so,
+and a library that waits for the device would never come back.
 """
 
 from __future__ import annotations
 
-import re
 import time
 
 import torch
 
 from ftax import _core
-from ftax.errors import UnavailableError
-from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import require_tracer
+from ftax.errors import FtaxError, describe
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugins.case import (
     INPUT_SETS,
@@ -23,17 +21,61 @@ from ftax.runtimes.plugins.case import (
     CheckSkippedError,
     Subject,
 )
-from ftax.runtimes.plugins.conform.general import warm_up
+from ftax.runtimes.plugins.shared_library import check_device
 from ftax.steps.tensors import same_bytes
-from ftax.timing.session import quiet
 
+_NONSENSE = "no-library-knows-this-config=1"
 _HOLD_CYCLES = 1_000_000_000  # half a second at 2 GHz
 _LOOK_S = 0.05  # after which work on a wrong stream would have been done
 _ITERATIONS = 5
 _CROWD_ROWS, _CROWD_PRODUCTS = 4096, 8  # of a product in fp32: some milliseconds each
-_WAITS = re.compile(r"cu(da)?(Device|Ctx|Stream|Event)Synchronize")
-_ALLOCATES = re.compile(r"cu(da)?(Mem)?(Malloc|Alloc|Free|HostAlloc|MallocHost|FreeHost)")
-_COPIES = re.compile(r"cu(da)?Memcpy(?!\w*Async)")
+
+
+def check_interface(subject: Subject) -> str:
+    """It loads, has this version of the interface, and says that it runs on the device."""
+    check_device(subject)
+    return f"{subject.open_library().name}, version {_core.RUNNER_ABI_VERSION}"
+
+
+def check_unknown_config(subject: Subject) -> str:
+    """`create` refuses nonsense, with a reason. A C++ exception that it lets out is none."""
+    try:
+        subject.create(_NONSENSE)
+    except FtaxError as error:
+        text = describe(error)
+        if _core.NO_REASON in text or _core.THREW in text:
+            raise CheckFailedError(text) from error
+        return text
+    raise CheckFailedError(f'create("{_NONSENSE}") was accepted; it has to return FTAX_ERROR')
+
+
+def check_outputs(subject: Subject) -> str:
+    """Both input sets, written into memory that is bound already, over poisoned outputs."""
+    bound = subject.bind()
+    worst = 0.0
+    for place in (0, 1, 0):
+        worst = max(worst, _compare(subject, place, bound.run(place)))
+    return "bitwise" if worst == 0 else f"within {worst:.1e}"
+
+
+def check_prepare(subject: Subject) -> str:
+    """`prepare` leaves the outputs alone, also twice in a row, and keeps nothing of the inputs."""
+    if not subject.open_library().has_prepare:
+        raise CheckSkippedError("the library has none: each inference starts from the same state")
+    bound = subject.bind()
+    worst = 0.0
+    for place in (1, 0):
+        bound.set_inputs(1 - place)
+        bound.poison()
+        bound.prepare()
+        bound.prepare()
+        if not all(map(same_bytes, bound.outputs, bound.make_poison())):
+            raise CheckFailedError("prepare wrote outputs; the inference belongs into enqueue")
+        bound.set_inputs(place)
+        bound.enqueue()
+        bound.wait()
+        worst = max(worst, _compare(subject, place, bound.outputs))
+    return "bitwise" if worst == 0 else f"within {worst:.1e}"
 
 
 def check_stream(subject: Subject) -> None:
@@ -105,102 +147,13 @@ def check_no_wait(subject: Subject) -> None:
         )
 
 
-def check_other_streams(subject: Subject) -> None:
-    """Neither another stream nor the default stream, held, keeps an inference from finishing."""
-    _, bound = _prepare(subject)
-    device = bound.outputs[0].device
-    for what, other in (
-        ("another stream", torch.cuda.Stream(device)),
-        ("the default stream", torch.cuda.default_stream(device)),
-    ):
-        bound.prepare()
-        held = _hold(other)
-        bound.enqueue()
-        bound.wait()
-        waited = held.query()
-        bound.settle()
-        if waited:
-            raise CheckFailedError(f"an inference finished only when {what} was idle")
-
-
-def check_api_calls(subject: Subject) -> str:
-    """By trace: no call inside enqueue that waits, allocates, or copies between host and device."""
-    try:
-        require_tracer()
-    except UnavailableError as error:
-        raise CheckSkippedError(str(error)) from error
-    stream, bound = _prepare(subject)
-    runner = _core.StreamRunner(
-        _core.PluginRunner(
-            bound.plugin, "conform", subject.case.device, bound.stream, memory_owner=bound
-        ),
-        stream.stream_id,
-        stream.device_index,
-        stream.device_type,
-    )
-    subject.note("enqueue")
-    with quiet():
-        raw = _core.trace_runner(
-            runner, iterations=_ITERATIONS, warmup=3, kinds=["runtime", "driver"]
-        )
-    trace = Trace.from_raw(
-        raw, model=subject.case.model, runtime="conform", host="cpp", device=subject.case.device
-    )
-    if trace.dropped_records:
-        raise CheckSkippedError(f"the tracer lost {trace.dropped_records} records")
-    calls = find_bad_calls(trace)
-    if calls:
-        raise CheckFailedError(f"enqueue calls {', '.join(calls)}")
-    kinds = sorted({copy.copy_kind for copy in trace.memcpys} & {"HtoD", "DtoH"})
-    if kinds:
-        raise CheckFailedError(f"enqueue copies between host and device ({', '.join(kinds)})")
-    count = len(trace.kernels) / _ITERATIONS
-    return f"{count:g} kernels an inference"
-
-
-def find_bad_calls(trace: Trace) -> list[str]:
-    """Names of the calls, made between begin and issue of an iteration, that enqueue may not
-    make."""
-    issue = [(window.begin_ns, window.issued_ns) for window in trace.iterations]
-    names = {
-        call.name
-        for call in trace.api_calls
-        if any(begin <= call.start_ns < issued for begin, issued in issue)
-    }
-    patterns = (_WAITS, _ALLOCATES, _COPIES)
-    return sorted(name for name in names if any(pattern.match(name) for pattern in patterns))
-
-
-def check_capture(subject: Subject) -> None:
-    """Captured after one enqueue; the replay reads the bound inputs and writes the bound
-    outputs."""
-    if not subject.open_library().capture_safe:
-        raise CheckSkippedError("the library says that it is not (no FTAX_CAPTURE_SAFE)")
-    stream, bound = _prepare(subject)
-    bound.prepare()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        bound.enqueue()
-    for place in (1, 0):
-        bound.set_inputs(place)
-        bound.poison()
-        bound.prepare()
-        subject.note("replaying a captured enqueue")
-        with torch.cuda.stream(stream):
-            graph.replay()
-        bound.settle()
-        equality = compare_outputs(subject.case.references[place], bound.outputs)
-        if not equality.within_tolerance:
-            raise CheckFailedError(f"replayed {INPUT_SETS[place]}: {equality.problem}")
-
-
 def _prepare(subject: Subject) -> tuple[torch.cuda.Stream, BoundPlugin]:
     """A runner on a stream of its own, past its first calls, on an idle device."""
     torch.cuda._sleep(1000)  # loads the kernel that holds streams
     stream = torch.cuda.Stream(torch.device(subject.case.device))
     bound = subject.bind(stream=stream.cuda_stream)
-    bound.run(0)
-    warm_up(bound)
+    for _ in range(4):  # in the first a library may still prepare
+        bound.run(0)
     bound.settle()
     return stream, bound
 
@@ -240,3 +193,10 @@ def _copy(
         for target, source in zip(targets, sources, strict=True):
             target.copy_(source, non_blocking=True)
     stream.synchronize()
+
+
+def _compare(subject: Subject, place: int, outputs: list[torch.Tensor]) -> float:
+    equality = compare_outputs(subject.case.references[place], outputs)
+    if not equality.within_tolerance:
+        raise CheckFailedError(f"{INPUT_SETS[place]}: {equality.problem}")
+    return equality.difference
