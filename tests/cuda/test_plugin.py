@@ -14,7 +14,7 @@ import torch
 
 import ftax
 from ftax.errors import UnavailableError
-from ftax.runtimes.plugins.case import Subject, make_case
+from ftax.runtimes.plugins.case import TriedLibrary, make_case
 from ftax.runtimes.plugins.conform.suite import CHECKS, _run, make_perceptron
 from ftax.runtimes.plugins.trial import Answer, open_session
 from ftax.timing.session import Plan
@@ -178,7 +178,7 @@ def test_runner_is_destroyed_with_its_device_current(tmp_path: Path) -> None:
         'extern "C" const ftax_runner_api*',
     )
     case = make_case(make_perceptron(device="cuda:1"))
-    plugin = Subject(path=library, config="", case=case).create()
+    plugin = TriedLibrary(path=library, config="", case=case).create()
     torch.cuda.set_device(0)
     del plugin
     assert ctypes.CDLL(library).read_destroyed_on() == 1

@@ -1,8 +1,8 @@
 """What `ftax conform` checks of a library, in a worker process.
 
-Each check takes a Subject and raises CheckFailedError where the library fails. Those of a GPU hold
-a stream busy by a kernel that burns time, not by ftax's gate: the gate opens when the host says so,
-and a library that waits for the device would never come back.
+Each check takes a TriedLibrary and raises CheckFailedError where the library fails. Those of a GPU
+hold a stream busy by a kernel that burns time, not by ftax's gate: the gate opens when the host
+says so, and a library that waits for the device would never come back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ftax.runtimes.plugins.case import (
     BoundPlugin,
     CheckFailedError,
     CheckSkippedError,
-    Subject,
+    TriedLibrary,
 )
 from ftax.runtimes.plugins.shared_library import check_device
 from ftax.steps.tensors import same_bytes
@@ -31,16 +31,16 @@ _ITERATIONS = 5
 _CROWD_ROWS, _CROWD_PRODUCTS = 4096, 8  # of a product in fp32: some milliseconds each
 
 
-def check_interface(subject: Subject) -> str:
+def check_interface(tried: TriedLibrary) -> str:
     """It loads, has this version of the interface, and says that it runs on the device."""
-    check_device(subject)
-    return f"{subject.open_library().name}, version {_core.RUNNER_ABI_VERSION}"
+    check_device(tried)
+    return f"{tried.open_library().name}, version {_core.RUNNER_ABI_VERSION}"
 
 
-def check_unknown_config(subject: Subject) -> str:
+def check_unknown_config(tried: TriedLibrary) -> str:
     """`create` refuses nonsense, with a reason. A C++ exception that it lets out is none."""
     try:
-        subject.create(_NONSENSE)
+        tried.create(_NONSENSE)
     except FtaxError as error:
         text = describe(error)
         if _core.NO_REASON in text or _core.THREW in text:
@@ -49,20 +49,20 @@ def check_unknown_config(subject: Subject) -> str:
     raise CheckFailedError(f'create("{_NONSENSE}") was accepted; it has to return FTAX_ERROR')
 
 
-def check_outputs(subject: Subject) -> str:
+def check_outputs(tried: TriedLibrary) -> str:
     """Both input sets, written into memory that is bound already, over poisoned outputs."""
-    bound = subject.bind()
+    bound = tried.bind()
     worst = 0.0
     for place in (0, 1, 0):
-        worst = max(worst, _compare(subject, place, bound.run(place)))
+        worst = max(worst, _compare(tried, place, bound.run(place)))
     return "bitwise" if worst == 0 else f"within {worst:.1e}"
 
 
-def check_prepare(subject: Subject) -> str:
+def check_prepare(tried: TriedLibrary) -> str:
     """`prepare` leaves the outputs alone, also twice in a row, and keeps nothing of the inputs."""
-    if not subject.open_library().has_prepare:
+    if not tried.open_library().has_prepare:
         raise CheckSkippedError("the library has none: each inference starts from the same state")
-    bound = subject.bind()
+    bound = tried.bind()
     worst = 0.0
     for place in (1, 0):
         bound.set_inputs(1 - place)
@@ -74,13 +74,13 @@ def check_prepare(subject: Subject) -> str:
         bound.set_inputs(place)
         bound.enqueue()
         bound.wait()
-        worst = max(worst, _compare(subject, place, bound.outputs))
+        worst = max(worst, _compare(tried, place, bound.outputs))
     return "bitwise" if worst == 0 else f"within {worst:.1e}"
 
 
-def check_stream(subject: Subject) -> None:
+def check_stream(tried: TriedLibrary) -> None:
     """Behind a held stream nothing is written; once it is free, the answer is there."""
-    stream, bound = _prepare(subject)
+    stream, bound = _prepare(tried)
     watcher = torch.cuda.Stream(bound.outputs[0].device)
     seen = [output.clone() for output in bound.outputs]
     _copy(seen, bound.outputs, watcher)  # once before: a first copy may wait for the device
@@ -98,19 +98,19 @@ def check_stream(subject: Subject) -> None:
                 "outputs were written while the given stream was held: enqueue uses another stream"
             )
     bound.wait()
-    equality = compare_outputs(subject.case.references[0], bound.outputs)
+    equality = compare_outputs(tried.case.references[0], bound.outputs)
     if not equality.within_tolerance:
         raise CheckFailedError(f"behind a held stream: {equality.problem}")
 
 
-def check_done(subject: Subject) -> None:
+def check_done(tried: TriedLibrary) -> None:
     """On a crowded GPU, where each kernel waits for a place: once ftax's wait for the given stream
     is over, so is the inference.
 
     Outputs are read while the crowd is still there, by a copy that needs no place. What works on
     another stream without this one waiting for it has not come to its turn by then.
     """
-    _, bound = _prepare(subject)
+    _, bound = _prepare(tried)
     device = bound.outputs[0].device
     seen = [torch.empty_like(output, device="cpu").pin_memory() for output in bound.outputs]
     watcher = torch.cuda.Stream(device)
@@ -124,7 +124,7 @@ def check_done(subject: Subject) -> None:
         bound.wait()
         _copy(seen, bound.outputs, watcher)
         bound.settle()
-        references = [right.cpu() for right in subject.case.references[0]]
+        references = [right.cpu() for right in tried.case.references[0]]
         equality = compare_outputs(references, seen)
         if not equality.within_tolerance:
             raise CheckFailedError(
@@ -133,9 +133,9 @@ def check_done(subject: Subject) -> None:
             )
 
 
-def check_no_wait(subject: Subject) -> None:
+def check_no_wait(tried: TriedLibrary) -> None:
     """Enqueue returns while its stream is held."""
-    stream, bound = _prepare(subject)
+    stream, bound = _prepare(tried)
     bound.prepare()
     held = _hold(stream)
     bound.enqueue()
@@ -147,11 +147,11 @@ def check_no_wait(subject: Subject) -> None:
         )
 
 
-def _prepare(subject: Subject) -> tuple[torch.cuda.Stream, BoundPlugin]:
+def _prepare(tried: TriedLibrary) -> tuple[torch.cuda.Stream, BoundPlugin]:
     """A runner on a stream of its own, past its first calls, on an idle device."""
     torch.cuda._sleep(1000)  # loads the kernel that holds streams
-    stream = torch.cuda.Stream(torch.device(subject.case.device))
-    bound = subject.bind(stream=stream.cuda_stream)
+    stream = torch.cuda.Stream(torch.device(tried.case.device))
+    bound = tried.bind(stream=stream.cuda_stream)
     for _ in range(4):  # in the first a library may still prepare
         bound.run(0)
     bound.settle()
@@ -195,8 +195,8 @@ def _copy(
     stream.synchronize()
 
 
-def _compare(subject: Subject, place: int, outputs: list[torch.Tensor]) -> float:
-    equality = compare_outputs(subject.case.references[place], outputs)
+def _compare(tried: TriedLibrary, place: int, outputs: list[torch.Tensor]) -> float:
+    equality = compare_outputs(tried.case.references[place], outputs)
     if not equality.within_tolerance:
         raise CheckFailedError(f"{INPUT_SETS[place]}: {equality.problem}")
     return equality.difference
