@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal
 
 from ftax.errors import (
@@ -127,15 +126,14 @@ def check_options(places: Iterable[Place], options: Mapping[str, str]) -> None:
 
 
 def list_slower(device: str, kind: str = "forward") -> list[str]:
-    """Names of the installed runtimes that "available" adds to "quick" for such a step, without
-    asking each what else is in its way."""
+    """Names of the runtimes that "available" adds to "quick" for such a step, without asking each
+    what is in its way."""
     return [
         spec.name
         for spec in list_runtimes()
         if device.split(":")[0] in spec.devices
         and (kind == "forward" or spec.any_step)
-        and all(find_spec(package) for package in spec.packages)
-        and not (spec.quick or spec.never or spec.instrument)
+        and not (spec.quick or spec.instrument)
         and not (any(spec.name == place[0] for place in EAGER.places))
     ]
 

@@ -115,9 +115,7 @@ def knee(
             prober = interruptible(
                 Prober,
                 load=load_size,
-                prepare=lambda item: spec.prepare(
-                    Workspace(item, many_sizes=True), check_host(host)
-                ),
+                prepare=lambda item: spec.prepare(Workspace(item), check_host(host)),
                 over=over,
                 low=low,
                 loaded=loaded,

@@ -47,7 +47,6 @@ _WRITTEN = {
     "eager-one-thread": "torch.set_num_threads(1)",
     "torchscript": "torch.jit.trace",
     "torchscript-frozen": "torch.jit.freeze",
-    "torchscript-optimized": "torch.jit.optimize_for_inference",
 }
 
 

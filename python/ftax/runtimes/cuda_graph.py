@@ -7,33 +7,51 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 
 from ftax import _core
-from ftax.errors import UnavailableError, UnsupportedError, say_count
+from ftax.errors import (
+    FtaxError,
+    RunnerError,
+    UnavailableError,
+    UnsupportedError,
+    describe,
+    say_count,
+)
 from ftax.runtimes.adoption import make_request
 from ftax.runtimes.candidates import drive_python, replay_mode
 from ftax.runtimes.replays import check_on_both_inputs
-from ftax.runtimes.tape.capture import CapturedGraph
+from ftax.runtimes.streams import enter_stream
+from ftax.runtimes.tape.capture import (
+    CapturedGraph,
+    capture_calls,
+    draws_random,
+    forbid_synchronising,
+    refuse_host_outputs,
+)
+from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
 from ftax.timing.preparation import Launches
 
+_REHEARSALS = 5  # of a request before it is captured: libraries set themselves up
+
 
 def prepare_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
     """One launch of the whole graph, by C++ or through torch."""
     require_cuda_build()
-    runner, captured = drive_graph(workspace, workspace.graph, "cuda-graph", host)
+    runner, captured = drive_graph(workspace, workspace.graph, host)
     return _finish(workspace, captured, "cuda-graph", host, runner, None, warnings=[])
 
 
 def drive_graph(
-    workspace: Workspace, captured: CapturedGraph, runtime: str, host: Host
+    workspace: Workspace, captured: CapturedGraph, host: Host
 ) -> tuple[_core.Runner, CapturedGraph]:
     """What launches the graph, and the same capture with the memory that requests come in: from
     Python they are copied to where the graph reads, by the lines that adopt it; C++ leaves them
@@ -41,36 +59,30 @@ def drive_graph(
     """
     if host == "cpp":
         pointer = captured.graph.raw_cuda_graph_exec()
-        return _core.GraphRunner(pointer, runtime, captured), captured
+        return _core.GraphRunner(pointer, "cuda-graph", captured), captured
     if workspace.loaded.kind != "forward":
-        return drive_python(workspace, runtime, captured.graph.replay), captured
+        return drive_python(workspace, "cuda-graph", captured.graph.replay), captured
     buffers = captured.buffers
     inputs = tuple(tensor.clone() for tensor in buffers.inputs)
     request = make_request(
-        runtime,
+        "cuda-graph",
         graph=captured.graph,
         memory=buffers.inputs,
         written=buffers.outputs,
         inputs=inputs,
     )
     buffers = replace(buffers, inputs=inputs, copied=buffers.inputs)
-    return drive_python(workspace, runtime, request), replace(captured, buffers=buffers)
+    return drive_python(workspace, "cuda-graph", request), replace(captured, buffers=buffers)
 
 
 def check_graph(
-    workspace: Workspace,
-    captured: CapturedGraph,
-    runner: _core.Runner,
-    runtime: str,
-    *,
-    refuse: bool = True,
+    workspace: Workspace, captured: CapturedGraph, runner: _core.Runner, runtime: str
 ) -> Checks:
     """`check_on_both_inputs` of what `drive_graph` gave, whose memory has the main inputs after."""
     checks = check_on_both_inputs(
         workspace,
         lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
         name=runtime,
-        refuse=refuse,
     )
     copy_into(captured.buffers.inputs, workspace.loaded.flat_inputs())
     return checks
@@ -171,6 +183,34 @@ def _finish(
         warnings=(*workspace.taped.warnings, *warnings),
         buffers=captured.buffers,
     )
+
+
+def capture_request(
+    loaded: LoadedModel, request: Callable[[], list[torch.Tensor]], runtime: str
+) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor], bool]:
+    """A graph of what ``request`` issues, its outputs, and whether it draws random numbers.
+
+    Raises UnsupportedError for what cannot be captured.
+    """
+    device = torch.device(loaded.device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    with torch.cuda.device(index), preserve_state(loaded):
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        try:
+            with enter_stream(stream), torch.inference_mode():
+                for _ in range(_REHEARSALS):
+                    request()
+                with forbid_synchronising():  # a failed capture would leave torch half-way through
+                    request()
+            graph, outputs = capture_calls(request, stream)
+        except (FtaxError, RuntimeError) as error:
+            if isinstance(error, FtaxError) and not isinstance(error, RunnerError):
+                raise
+            raise UnsupportedError(f"cannot capture {runtime}: {describe(error)}") from error
+        refuse_host_outputs(outputs, runtime)
+        random = draws_random(graph, index)
+    return graph, outputs, random
 
 
 def require_cuda_build() -> None:
