@@ -1,6 +1,6 @@
 """What launch replay costs the host per launch, and whether a gate changes the device's time.
 
-A replay should cost what the machine charges for launches and nothing else: the yardstick is a
+A replay should cost what the machine charges for launches and nothing else: the reference is a
 burst of empty kernels, issued behind the same gate. That burst goes through the runtime's interface
 and the replay through the driver's, and a replay also issues copies and fills; so these, and a
 small kernel through the driver, are priced too (`launch_prices.py`).

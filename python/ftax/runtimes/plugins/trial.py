@@ -1,7 +1,7 @@
 """Runs one check of a shared library in a process of its own, which the library may take with it.
 
 The surprising choice: the worker says the name of each call before it makes it. That is all that is
-left of a process which crashed or had to be stopped, and it names the culprit. A limit is for the
+left of a process which crashed or had to be stopped, and it names the bad call. A limit is for the
 library: starting Python, and waiting for a CPU that other programs have, do not count.
 """
 
