@@ -35,6 +35,7 @@ _BAR = 20  # columns of the longest bar
 _MOST_ROWS = 5  # of a table of runtimes, or of parts
 _MOST_WITH_LEGEND = 3  # of them, where lines are explained or parts stand above
 _MOST_CODE = 9  # lines that are pasted from the first screen
+_NEXT_TO_NO_LONGER = 1.1  # times the fastest
 _LONGEST_REASON = 100  # characters of why a runtime is not advised
 _LONGEST_REFUSAL = 400  # of why a capture refuses
 _HANDS_OVER = ": ftax.capture hands that over"
@@ -410,9 +411,12 @@ def _say_times(ratio: float) -> str:
 
 
 def _choose_pasted(rows: Sequence[RuntimeRow]) -> RuntimeRow | None:
-    """The fastest whose code is short."""
-    codes = ((row, find_code(row, brief=True)) for row in rows)
-    return next((row for row, code in codes if len(code.splitlines()) <= _MOST_CODE), None)
+    """The fastest whose code is short; a capture if it takes next to no longer, since its bits are
+    eager's, and other shapes need no other code."""
+    short = [row for row in rows if len(find_code(row, brief=True).splitlines()) <= _MOST_CODE]
+    limit_ns = _NEXT_TO_NO_LONGER * min((row.latency_ns for row in short), default=0.0)
+    captures = [row for row in short if row.measurement.place.runtime == "capture"]
+    return next((row for row in captures if row.latency_ns <= limit_ns), next(iter(short), None))
 
 
 def _paste(row: RuntimeRow | None, is_fastest: bool) -> tuple[str, ...]:
