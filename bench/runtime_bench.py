@@ -49,7 +49,6 @@ def make_runtime_parser(
     parser.add_argument("--tiny", action="store_true", help="same depth, small widths")
     parser.add_argument("--duration", type=float, default=duration_s, help="seconds of rounds")
     parser.add_argument("--trace", default=trace, help="here, worker or none")
-    parser.add_argument("--rehearse", action="store_true", help="each runtime alone first")
     parser.add_argument("--time-limit", type=float, default=1800.0, help="seconds for all models")
     for name in ("--model", "--records"):  # what a worker is given
         parser.add_argument(name, help=argparse.SUPPRESS)
@@ -77,7 +76,6 @@ def work(options: argparse.Namespace) -> None:
         dtype=options.dtype,
         batch=options.batch,
         tiny=options.tiny,
-        rehearse=options.rehearse,
         runtimes=names,
         trace=options.trace,
         operators=False,
@@ -161,7 +159,6 @@ def make_command(script: str, options: argparse.Namespace, model: str) -> list[s
         script,
         "--worker",
         *(["--tiny"] if options.tiny else []),
-        *(["--rehearse"] if options.rehearse else []),
         *(str(part) for pair in values.items() for part in pair),
         "--runtimes",
         *options.runtimes,

@@ -1,9 +1,9 @@
 """Receipts that pages show: printed from their records, so that a page cannot show another one.
 
 A page names the record in a comment above the block, `<!-- shown: FILE LINE WIDTH PART ... -->`:
-the file is one of bench/results, the line counts from 1, and the parts are those of `PARTS`, or of
-`MIX_PARTS` for a mix. Two lines, 1:2, are compared, and the parts are those of `CHANGES`. The
-surprising choice: people write these pages, and the script replaces the blocks alone.
+the file is one of bench/results, the line counts from 1, and the parts are those of `PARTS`. Two
+lines, 1:2, are compared, and the parts are those of `CHANGES`. People write these pages; the script
+replaces the blocks alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pages import DOCS
 from rich.console import RenderableType
 
 from ftax import Comparison, Receipt, compare
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.records.store import read_records
 from ftax.reports.tables.comparison_table import (
     describe_largest,
@@ -26,7 +25,6 @@ from ftax.reports.tables.comparison_table import (
     make_change_table,
     make_line_change_table,
 )
-from ftax.reports.tables.mix_table import draw_mix, make_mix_tables
 from ftax.reports.tables.receipt_table import draw_receipt, make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.terminal import plain, to_text
@@ -42,14 +40,6 @@ PARTS: Mapping[str, Callable[[Receipt], RenderableType]] = {
     "all": draw_receipt,
     "screen": lambda receipt: receipt.draw(more="ftax show --all"),
 }
-MIX_PARTS: Mapping[str, Callable[[MixReceipt], RenderableType]] = {
-    "lines": lambda mix: make_mix_tables(mix)[0],
-    "parts": lambda mix: make_mix_tables(mix)[1],
-    "runtimes": lambda mix: make_mix_tables(mix)[2],
-    "advice": lambda mix: plain(mix.recommendation),
-    "all": draw_mix,
-    "screen": lambda mix: mix.draw(more="ftax show --all"),
-}
 CHANGES: Mapping[str, Callable[[Comparison], RenderableType]] = {
     "lines": make_line_change_table,
     "runtimes": lambda comparison: make_change_table([comparison]),
@@ -59,10 +49,8 @@ CHANGES: Mapping[str, Callable[[Comparison], RenderableType]] = {
 _BLOCK = re.compile(r"<!-- shown: (?P<what>[^>]*?) -->\n```\n(?P<text>.*?)```\n", re.DOTALL)
 
 
-def show_receipt(receipt: Receipt | MixReceipt, width: int, *parts: str) -> str:
+def show_receipt(receipt: Receipt, width: int, *parts: str) -> str:
     """What a terminal of so many columns has, an empty line between the parts."""
-    if isinstance(receipt, MixReceipt):
-        return "\n".join(to_text(MIX_PARTS[part](receipt), width=width) for part in parts)
     return "\n".join(to_text(PARTS[part](receipt), width=width) for part in parts)
 
 
@@ -72,12 +60,12 @@ def show_change(a: Receipt, b: Receipt, width: int, *parts: str) -> str:
     return "\n".join(to_text(CHANGES[part](change), width=width) for part in parts)
 
 
-def read_receipt(file: str, line: int) -> Receipt | MixReceipt:
+def read_receipt(file: str, line: int) -> Receipt:
     """The receipt on a line of a file of bench/results. Raises ValueError if there is none."""
     found = read_records(RESULTS / file)
     receipts = dict(zip(found.lines, found.records, strict=True))
     receipt = receipts.get(line)
-    if not isinstance(receipt, Receipt | MixReceipt):
+    if not isinstance(receipt, Receipt):
         raise ValueError(f"line {line} of {file} is no receipt")
     return receipt
 

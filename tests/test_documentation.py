@@ -138,7 +138,7 @@ def quickly(monkeypatch):
 
         return measure
 
-    for name in ("tax", "compare_runtimes", "cpp_bench", "py_bench", "compare_hosts", "knee"):
+    for name in ("tax", "cpp_bench", "py_bench", "compare_hosts", "knee"):
         monkeypatch.setattr(ftax, name, hurry(getattr(ftax, name)))
 
 

@@ -53,17 +53,11 @@ _KINDS |= {
         record="ftax.timing.measurement:Measurement",
         drawing="ftax.reports.tables.measurement_table:draw_measurements",
     ),
-    "mix": _Kind(
-        record="ftax.ladders.mix_receipt:MixReceipt",
-        drawing="ftax.reports.tables.first_screen:draw_mix_first",
-        details="ftax.reports.tables.mix_table:draw_mix",
-    ),
     "receipt": _Kind(
         record="ftax.ladders.receipt:Receipt",
         drawing="ftax.reports.tables.first_screen:draw_receipt_first",
         details="ftax.reports.tables.receipt_table:draw_receipt",
     ),
-    "runtimes": _Kind(drawing="ftax.reports.tables.runtime_table:draw_runtimes"),
     "sweep": _Kind(drawing="ftax.reports.tables.sweep_table:draw_sweep"),
     "sweep-cell": _Kind(record="ftax.sweeps.record:SweepCell"),
     "sweep-export": _Kind(record="ftax.sweeps.record:SweepExport"),

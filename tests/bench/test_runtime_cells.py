@@ -128,10 +128,10 @@ def test_what_a_model_has_no_use_for_is_not_missing():
 def test_a_worker_is_given_what_the_run_was(tmp_path):
     options = argparse.Namespace(
         folder=tmp_path, batch=4, dtype="fp16", device="cuda", duration=5.0, trace="none",
-        tiny=True, rehearse=True, runtimes=["aoti", "cuda-graph"],
+        tiny=True, runtimes=["aoti", "cuda-graph"],
     )  # fmt: skip
     command = make_command("bench/gpu_runtimes.py", options, "gpt2")
-    assert command[1:5] == ["bench/gpu_runtimes.py", "--worker", "--tiny", "--rehearse"]
+    assert command[1:4] == ["bench/gpu_runtimes.py", "--worker", "--tiny"]
     assert command[-3:] == ["--runtimes", "aoti", "cuda-graph"]
     assert command[command.index("--batch") + 1] == "4"
     assert command[command.index("--records") + 1].endswith("gpu_runtimes_records.jsonl")

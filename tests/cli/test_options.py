@@ -12,7 +12,7 @@ from ftax.cli import options as o
 from ftax.cli.commands import app
 from ftax.cli.ending import run
 from ftax.errors import InvalidArgumentError
-from ftax.ladders.options import TaxOptions
+from ftax.ladders.choice import TaxOptions
 from ftax.steps.setting import Setting
 from ftax.sweeps.setup import FULL, QUICK
 from ftax.timing.session import Plan
@@ -222,13 +222,13 @@ def test_nothing_that_a_receipt_holds_is_named_twice():
 
 # What each command with numbers among its options is given beside them, and what begins its work.
 WORK = {
-    "tax": (("bert-1x64",), "ftax.ladders.tax.load_parts"),
+    "tax": (("bert-1x64",), "ftax.ladders.tax.load"),
     "bench": (("bert-1x64",), "ftax.sweeps.processes.run_job"),
     "compare": (("bert-1x64", "gpt2"), "ftax.sweeps.processes.run_job"),
     "knee": (("bert-1x64",), "ftax.steps.load.load_model"),
     "sweep": (("--model", "bert-1x64"), "ftax.sweeps.run.lock_folder"),
     "trace": (("bert-1x64",), "ftax.ladders.trace._ready_on_gpu"),
-    "ops": (("bert-1x64",), "ftax.ladders.tax.load_alone"),
+    "ops": (("bert-1x64",), "ftax.ladders.tax.load"),
     "paper": (("fig1", "--device", "cpu", "--no-draw"), "ftax.sweeps.run.lock_folder"),
     "conform": ((__file__,), "ftax.runtimes.plugins.conform.suite.load"),
 }

@@ -123,16 +123,6 @@ def test_receipts_of_version_2_can_be_read():
     assert receipts[0].recommendation
 
 
-def test_a_comparison_of_runtimes_is_a_receipt_seen_otherwise():
-    found = ftax.compare_runtimes(
-        load_function(torch.exp), runtimes=["torchscript"], hosts=["cpp"], plan=QUICK,
-        throughput=False,
-    )  # fmt: skip
-    latencies = [row.latency_ns for row in found.rows]
-    assert latencies == sorted(latencies) and len(latencies) == 4
-    assert found.recommendation == found.receipt.recommendation
-
-
 def make_hosts(python_ns, cpp_ns):
     return ftax.HostComparison(
         python=make_measurement(python_ns), cpp=make_measurement(cpp_ns, host="cpp")

@@ -8,7 +8,6 @@ import pytest
 import ftax
 from ftax import InvalidArgumentError, compare
 from ftax.ladders.receipt import Receipt
-from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.records.store import append_record, read_records
 from ftax.timing.comparison import compare_amounts
 from ftax.timing.host_comparison import HostComparison
@@ -119,8 +118,6 @@ def test_a_measurement_is_compared_with_its_own_in_a_receipt():
     assert [compare(receipt, hosts).runtime] + [
         item.runtime for item in compare(receipt, hosts).runtimes
     ] == ["eager/python", "eager/cpp"]
-    view = RuntimeComparison(receipt=receipt)
-    assert compare(view, receipt).lines == compare(receipt, receipt).lines != ()
 
 
 def test_sides_of_one_cell_each_are_compared_whatever_they_run():

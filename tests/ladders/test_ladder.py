@@ -7,8 +7,8 @@ import torch
 
 import ftax
 from ftax import InvalidArgumentError, ResultsError
+from ftax.ladders.choice import TaxOptions
 from ftax.ladders.ladder import EAGER, LADDERS, Ladder, Rung, find_ladder
-from ftax.ladders.options import TaxOptions
 from ftax.ladders.run import run_tax
 from ftax.reports.tables.receipt_table import make_receipt_tables
 from ftax.runtimes.catalogue import list_runtimes
@@ -55,8 +55,8 @@ def scripted(monkeypatch):
 
 def measure(**options):
     workspace = Workspace(load_function(lambda x: (x + 1).exp().sum()))
-    (receipt,), _ = run_tax([workspace], TaxOptions(ladder="scripted", **options), QUICK, None)
-    return receipt
+    found = run_tax(workspace, TaxOptions(ladder="scripted", **options), QUICK, None)
+    return found[0]
 
 
 def test_another_ladder_is_measured_stored_and_printed_as_a_table(scripted, tmp_path):
@@ -105,7 +105,7 @@ def test_a_first_rung_that_fails_is_called_as_its_ladder_says(scripted):
     workspace = Workspace(load_function(fail_late))
     options = TaxOptions(ladder="scripted", runtimes="none")
     with pytest.raises(ftax.RunnerError, match="the scripted service could not be measured"):
-        run_tax([workspace], options, Plan(rounds=50), None)
+        run_tax(workspace, options, Plan(rounds=50), None)
 
 
 def test_a_ladder_that_there_is_not_is_refused_by_its_name(scripted, monkeypatch, tmp_path):

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from ftax.instruments.phases import Phase
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import FIRST, Receipt, Unavailable
 from ftax.reports.tables.first_screen import draw_receipt_first
 from ftax.reports.terminal import to_text
@@ -78,9 +77,6 @@ RECEIPTS = {
     "compile": make_compiled(),
     "disturbed": make_disturbed(),
     "changing": make_changing(),
-    "mix": MixReceipt(
-        name="a day", weights=tuple(range(1, 10)), parts=(make_cpu_receipt(*MANY),) * 9
-    ),
 }
 
 
@@ -132,8 +128,6 @@ def test_it_answers_on_a_gpu():
 def test_what_a_capture_would_give_is_told_unless_it_was_measured_or_refused():
     receipt = make_cpu_receipt()
     assert "700 us (1.4x): ftax.capture hands that over." in str(receipt)
-    mix = MixReceipt(name="a day", weights=(1.0, 1.0), parts=(receipt, receipt))
-    assert "700 us (1.4x): ftax.capture hands that over." in str(mix)
     slow = make_cpu_receipt(make_runtime(CAPTURE, 1100.0))
     assert "Nothing that was measured gives it back" in str(slow)
     missing = Unavailable(
@@ -258,19 +252,6 @@ def test_that_it_was_measured_on_one_thread_is_said_before_the_title():
 def test_a_function_is_called_by_its_name():
     text = str(of_a_step(make_cpu_receipt(), "step", 1))
     assert text.startswith("mlp  cpu") and "1,000 us a call, of which" in text
-
-
-def test_a_mix_has_its_parts_the_largest_first():
-    parts = (make_cpu_receipt(), make_cpu_receipt(eager_us=3000.0))
-    text = to_text(MixReceipt(name="a day", weights=(3.0, 1.0), parts=parts).draw(), width=80)
-    lines = text.splitlines()
-    assert lines[0].startswith("a day, mean of 2 parts  cpu  fp32  ")
-    assert lines[1] == "1,500 us a call, of which 30 % (30 to 30) is Python"
-    head = next(place for place, line in enumerate(lines) if line.startswith("Its parts"))
-    assert lines[head].split() == ["Its", "parts", "weight", "us", "each", "of", "the", "mean"]
-    assert [" ".join(line.split()[-5:]) for line in lines[head + 1 : head + 3]] == [
-        "75 % 1,000 50 %", "25 % 3,000 50 %"
-    ]  # fmt: skip
 
 
 def test_lines_are_explained_where_that_is_asked_for():

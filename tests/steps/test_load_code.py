@@ -10,7 +10,7 @@ import torch
 
 import ftax
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
-from ftax.ladders.job import Job
+from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.cache import make_key
 from ftax.steps.load import load_model
 from ftax.steps.load_code import find_code, is_code
@@ -78,8 +78,8 @@ def leaves():
     raise SystemExit(2)
 """
 FORMS = (
-    "name a module, a step, a capture, a mix, or a function without arguments that returns one of "
-    "them, or a pair of a module or a function and its inputs"
+    "name a module, a step, a capture, or a function without arguments that returns one of them, "
+    "or a pair of a module or a function and its inputs"
 )
 
 
@@ -241,12 +241,12 @@ def test_other_processes_build_it_by_its_name(folder, monkeypatch):
     found = run_repeatedly(job, processes=2).measurements
     assert [item.cell.model for item in found] == ["Net", "Net"]
     assert len({item.process.pid for item in found}) == 2
-    job = Job.of(load_model("service:make", grad_mode="no_grad"), ())
-    assert (job.model, job.setting.grad_mode) == ("service:make", "no_grad")
+    traced = TraceJob.of(load_model("service:make", grad_mode="no_grad"), ())
+    assert (traced.model, traced.setting.grad_mode) == ("service:make", "no_grad")
     in_file = load_model("./service.py:make")
     assert re.fullmatch(r"/.*/service\.py:make", in_file.again)
     receipt = ftax.tax(
-        "./service.py:make", runtimes=["torchscript"], hosts=["cpp"], rehearse=True, plan=plan,
+        "./service.py:make", runtimes=["torchscript"], hosts=["cpp"], plan=plan,
         operators=False,
     )  # fmt: skip
     assert [item.cell.runtime for item in receipt.others] == ["torchscript"]

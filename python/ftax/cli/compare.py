@@ -356,7 +356,6 @@ def _read_sides(paths: list[Path]) -> list[tuple[str, list[Item]]]:
 
 def _read(path: Path) -> list[Receipt | Measurement]:
     """The receipts of a file, or its measurements."""
-    from ftax.ladders.mix_receipt import MixReceipt
     from ftax.ladders.receipt import Receipt
     from ftax.records.store import read_records
     from ftax.sweeps.record import SweepCell
@@ -368,8 +367,6 @@ def _read(path: Path) -> list[Receipt | Measurement]:
     if not receipts and not measurements:
         cells = sum(isinstance(record, SweepCell) for record in records)
         hint = "save some with --json"
-        if any(isinstance(record, MixReceipt) for record in records):
-            hint = "it has mixes, whose parts Python compares: ftax.compare(a.parts[0], b.parts[0])"
         if cells:
             hint = f"its {cells} cells of a sweep are compared by their folder, with cells.jsonl"
         raise ResultsError(f"{path} has no receipt and no measurement; {hint}")

@@ -7,7 +7,7 @@ asked for, so the file cannot say one thing and its samples another.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 from ftax.errors import InvalidArgumentError
@@ -69,8 +69,6 @@ class Receipt(Findings):
     Attributes:
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
-        outside_ns: of a function, how long a call is outside of torch, in rounds of its own; empty
-            where it is next to nothing.
         waits: on a GPU, where Python eager waits for the device.
         phases: of a step that trains, in Python eager; empty for others.
         readings: energy, utilisation and memory of each runtime, if they were asked for.
@@ -83,7 +81,6 @@ class Receipt(Findings):
 
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
-    outside_ns: tuple[float, ...] = ()
     phases: tuple[Phase, ...] = ()
     waits: tuple[Wait, ...] = ()
     readings: tuple[GpuReadings, ...] = ()
@@ -116,6 +113,10 @@ class Receipt(Findings):
         after = self.preparation.get("interrupted") is True
         return after or self.rungs[0].stop_reason == "interrupted"
 
+    def with_preparation(self, **found: object) -> Self:
+        """The same, with more of what was before and after the rounds."""
+        return replace(self, preparation={**self.preparation, **found})
+
     @property
     def recommendation(self) -> str:
         """What the numbers advise, in sentences."""
@@ -133,10 +134,6 @@ class Receipt(Findings):
         """What batches cost beside a step, in which each run had the same one; 0 without a
         loader."""
         return sum(phase.host_ns for phase in self.phases if phase.name == LOADER)
-
-    def list_outside_ns(self) -> tuple[float, ...]:
-        """As it was timed."""
-        return self.outside_ns
 
     def collect_warnings(self) -> list[str]:
         """Warnings of the receipt and of its measurements, each once."""

@@ -27,9 +27,7 @@ from torch import nn
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.comparison import Item, check_names, compare_results
 from ftax.ladders.findings import Findings
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.pairs import DURATION_S, PairRuns, PairSide, make_pair_plan, run_pairs
-from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.runtimes.prepare import prepare
 from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.loaded import LoadedModel
@@ -42,7 +40,7 @@ from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, Progress, choose_plan, measure_together, require
 from ftax.timing.watched import ProgressChoice, watched
 
-_RESULTS = (Measurement, Findings, MixReceipt, HostComparison, RuntimeComparison)
+_RESULTS = (Measurement, Findings, HostComparison)
 _IMPORTED_S = time.time()  # code that was changed later may not be what this process runs
 
 Given = Item | Model | Sequence[Item] | tuple[nn.Module, Any]

@@ -14,7 +14,7 @@ from ftax.runtimes.catalogue import check_host, find_runtime
 from ftax.runtimes.files import prepare_path
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import Model, load
-from ftax.steps.loaded import FileModel, LoadedModel
+from ftax.steps.loaded import MeasuredModel
 from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting
 from ftax.timing.candidate import Candidate
@@ -28,7 +28,7 @@ def prepare(
     *,
     runtime: str,
     hosts: Sequence[str],
-) -> tuple[LoadedModel | FileModel, list[Candidate]]:
+) -> tuple[MeasuredModel, list[Candidate]]:
     """Load a model and make one runtime ready under each host; what the functions above measure."""
     spec = find_runtime(runtime)
     spec.check_options(setting.runtime_options)

@@ -15,7 +15,6 @@ from ftax.steps.load_code import is_code
 from ftax.steps.load_forward import load_forward
 from ftax.steps.load_step import is_function, load_step, make_step_of
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.mix import Mix, MixGivenError
 from ftax.steps.named_step import as_forward, make_named_step
 from ftax.steps.setting import Setting, SettingOptions, normalize_device, read_setting
 from ftax.steps.step import Step
@@ -64,8 +63,6 @@ def load_model(
     if setting.device is not None:
         setting = replace(setting, device=normalize_device(setting.device))
     given = read_given(inputs, check_inputs)
-    if isinstance(model, Mix):
-        raise MixGivenError(model)
     if is_function(model):
         return load_step(make_step_of(cast(Any, model), given, setting), setting, None)
     if isinstance(model, Step):

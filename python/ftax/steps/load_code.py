@@ -25,7 +25,6 @@ from ftax.errors import InvalidArgumentError, RunnerError, describe_fault, name_
 from ftax.steps.load_module import load_module
 from ftax.steps.load_step import is_function, load_step, make_step_of
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.mix import Mix, MixGivenError
 from ftax.steps.setting import Setting
 from ftax.steps.stand_in import StandIn
 from ftax.steps.step import Step
@@ -37,8 +36,8 @@ _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOTALL)
 _opened: list[StandIn] = []  # held: runtimes look for what stands in for a model
 _FORMS = (
-    "name a module, a step, a capture, a mix, or a function without arguments that returns one of "
-    "them, or a pair of a module or a function and its inputs"
+    "name a module, a step, a capture, or a function without arguments that returns one of them, "
+    "or a pair of a module or a function and its inputs"
 )
 
 
@@ -78,11 +77,9 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     """The module that the name gives, with inputs that were given or come with it.
 
     Raises InvalidArgumentError for a name that there is not or that gives something else, and
-    RunnerError for what the code itself raises; MixGivenError, which has it, for a mix.
+    RunnerError for what the code itself raises.
     """
     name, module, own = _read(model, setting.seed)
-    if isinstance(module, Mix):
-        raise MixGivenError(module)
     again = name if given is None else None
     if is_function(module):
         module, given = make_step_of(module, given or own, setting), None
@@ -159,7 +156,7 @@ def _find(code: ModuleType, place: str, name: str) -> Any:
 
 
 def _make(model: str, found: Any) -> tuple[Any, Any]:
-    if isinstance(found, nn.Module | Step | Mix):
+    if isinstance(found, nn.Module | Step):
         return found, None
     if isinstance(found, StandIn):
         return found.open()
@@ -175,7 +172,7 @@ def _make(model: str, found: Any) -> tuple[Any, Any]:
         made = found()
     except (Exception, SystemExit) as error:
         raise _blame(f"calling {model}", error) from error
-    if isinstance(made, nn.Module | Step | Mix):
+    if isinstance(made, nn.Module | Step):
         return made, None
     is_pair = isinstance(made, tuple | list) and len(made) == 2
     first, inputs = made if is_pair else (made, None)

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from ftax.errors import FAULTS, InvalidArgumentError
 from ftax.records.record import Count, Name, Record
 from ftax.steps.input_trees import list_leaves
-from ftax.steps.loaded import LoadedModel, Subject
+from ftax.steps.loaded import LoadedModel, MeasuredModel
 from ftax.steps.tensors import list_dense
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -45,7 +45,7 @@ class CallInput(Record):
         return f"{self.dtype} {tuple(self.shape)}" if self.shape else self.dtype
 
 
-def read_inputs(loaded: Subject) -> tuple[CallInput, ...]:
+def read_inputs(loaded: MeasuredModel) -> tuple[CallInput, ...]:
     """Of the main inputs of a model; () of a file, whose runtime has them."""
     if not isinstance(loaded, LoadedModel):
         return ()

@@ -34,7 +34,7 @@ from ftax.timing.statistics import (
     summarize,
 )
 from ftax.timing.trust import NOT_RESOLVED, find_doubt_of_mean
-from ftax.timing.units import format_interval, format_measured, format_rounds, format_time
+from ftax.timing.units import format_interval, format_latency, format_time
 
 QUEUED = "queued_ratios"  # the check that has `Measurement.queued_ratio` of each round
 WAITED = "waited_ns"  # the check that has how long threads waited for a CPU in each round
@@ -378,3 +378,22 @@ class Measurement(Result, Computed):
             summary=self.summary,
             slow_calls=self.slow_calls,
         )
+
+
+def format_measured(item: Measurement) -> str:
+    """`format_latency`, and where calls are slow what they cost in the mean: ``'12.3 us, mean 412
+    us'``."""
+    latency, mean_ns = format_latency(item.latency_ns, item.doubt), item.long_run_ns
+    return latency if mean_ns == item.latency_ns else f"{latency}, mean {format_time(mean_ns)}"
+
+
+def format_rounds(measurement: Measurement) -> str:
+    """``'85'``, or ``'48 of 85'`` where the others do not count."""
+    counted, rounds = len(measurement.counted_rounds), len(measurement.samples_ns)
+    return f"{rounds}" if counted == rounds else f"{counted} of {rounds}"
+
+
+def format_clock(measurement: Measurement) -> str:
+    """``', host core at 2.7 GHz'``, to end a title; nothing where it is not known."""
+    clock = measurement.core_hz
+    return "" if clock is None else f", host core at {clock / 1e9:.1f} GHz"

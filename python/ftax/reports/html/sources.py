@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ftax.errors import ResultsError
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.records.store import MEND, read_records
 
 SUFFIX = ".jsonl"
@@ -22,12 +21,11 @@ SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A record and where it stands; of a receipt also the mix that it is a part of."""
+    """A record and where it stands."""
 
     record: Any
     file: str
     line: int
-    mix: MixReceipt | None = None
 
     @property
     def ref(self) -> str:
@@ -84,16 +82,6 @@ def read_sources(paths: Sequence[str | Path], *, skip_bad: bool = False) -> Sour
             "with --json of `ftax tax`, `ftax bench` or `ftax knee`, or with `ftax sweep`"
         )
     return Sources(found=tuple(found), files=tuple(files))
-
-
-def open_mixes(found: Iterable[Found]) -> Iterator[Found]:
-    """The same, with the parts of a mix, which are receipts, in its place."""
-    for item in found:
-        if isinstance(item.record, MixReceipt):
-            for part in item.record.parts:
-                yield replace(item, record=part, mix=item.record)
-        else:
-            yield item
 
 
 def _list_files(paths: Sequence[str | Path]) -> Iterator[Path]:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.timing.measurement import Measurement
 
 
 def list_errors(result: object) -> Iterator[tuple[str, str]]:
     """What failed, and the whole text of it."""
-    if isinstance(result, MixReceipt):
-        for name, part in zip(result.names, result.parts, strict=True):
-            yield from ((f"{name}: {what}", text) for what, text in list_errors(part))
-    elif isinstance(result, Receipt):
+    if isinstance(result, Receipt):
         for item in result.unavailable:
             if item.error and not _says_no_more(item):
                 yield str(item.place), item.error
