@@ -6,8 +6,7 @@ do. The rest is in `draw_receipt`, which ``--all`` prints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from textwrap import indent
 
 from ftax.errors import cut, say_count
@@ -202,67 +201,44 @@ def _explain(found: Receipt, legend: bool) -> Iterator[str]:
 # --- what gives it back ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gain:
-    """A runtime that is right, and faster for certain; ``seconds`` until it is ready."""
-
-    place: Place
-    latency_ns: float
-    speedup_ratio: float
-    outputs: str
-    seconds: float | None = None
-
-
-def _list_gains(found: Receipt) -> list[_Gain]:
-    """Fastest first, without instruments; each runtime once: as Python calls it, if that is faster
-    too."""
-    return _take_each_once(
-        gain for gain in _list_right(found) if gain.place not in found.ladder.places
-    )
+def _list_gains(receipt: Receipt) -> list[RuntimeRow]:
+    """What is faster for certain and right, fastest first, without instruments; each runtime once:
+    as Python calls it, if that is faster too."""
+    found: dict[str, RuntimeRow] = {}
+    for row in _list_right(receipt):
+        place = row.measurement.place
+        if not row.is_rung and (place.runtime not in found or place.host == "python"):
+            found[place.runtime] = row
+    return sorted(found.values(), key=lambda row: row.latency_ns)
 
 
-def _list_right(found: Receipt) -> list[_Gain]:
+def _list_right(receipt: Receipt) -> list[RuntimeRow]:
     """What is faster for certain and gives the model's outputs, rungs too; fastest first."""
-    return [
-        _Gain(
-            place=row.measurement.place,
-            latency_ns=row.latency_ns,
-            speedup_ratio=row.speedup_ratio or 1.0,
-            outputs=row.outputs,
-            seconds=row.preparation.seconds,
-        )
-        for row in found.runtimes
-        if row.is_faster and not row.excluded
-    ]
+    return [row for row in receipt.runtimes if row.is_faster and not row.excluded]
 
 
-def _take_each_once(gains: Iterable[_Gain]) -> list[_Gain]:
-    found: dict[str, _Gain] = {}
-    for gain in gains:
-        if gain.place.runtime not in found or gain.place.host == "python":
-            found[gain.place.runtime] = gain
-    return sorted(found.values(), key=lambda gain: gain.latency_ns)
-
-
-def _cut(gains: Sequence[_Gain], most: int, pasted: RuntimeRow | None) -> list[_Gain]:
+def _cut(gains: Sequence[RuntimeRow], most: int, pasted: RuntimeRow | None) -> list[RuntimeRow]:
     """So many of the fastest, that whose code is pasted among them."""
-    named = [gain for gain in gains[most:] if pasted and gain.place == pasted.measurement.place]
+    named = [row for row in gains[most:] if pasted and row.label == pasted.label]
     return [*gains[: most - len(named)], *named]
 
 
-def _draw_gains(gains: Sequence[_Gain], cell: Cell, like_ns: float) -> Iterator[Rows]:
+def _draw_gains(gains: Sequence[RuntimeRow], cell: Cell, like_ns: float) -> Iterator[Rows]:
     if not gains:
         return
     cells: dict[str, Written] = {
-        "What gives it back": lambda gain: _name(gain.place),
-        f"{choose_unit(like_ns)[0]} a {_name_run(cell).split()[0]}": lambda gain: _drop_unit(
-            gain.latency_ns, like_ns
+        "What gives it back": lambda row: _name(row.measurement.place),
+        f"{choose_unit(like_ns)[0]} a {_name_run(cell).split()[0]}": lambda row: _drop_unit(
+            row.latency_ns, like_ns
         ),
-        "times": lambda gain: _say_times(gain.speedup_ratio),
-        "outputs": lambda gain: gain.outputs.removeprefix("equal ").partition(",")[0],
+        "times": lambda row: _say_times(row.speedup_ratio),
+        "outputs": lambda row: row.outputs.removeprefix("equal ").partition(",")[0],
     }
-    if any(gain.seconds is not None for gain in gains):
-        cells["ready in"] = ("seconds", lambda time_s: f"{time_s:.{int(time_s < 10)}f} s")
+    if any(row.preparation.seconds is not None for row in gains):
+        cells["ready in"] = (
+            "preparation.seconds",
+            lambda time_s: f"{time_s:.{int(time_s < 10)}f} s",
+        )
     yield Rows.of(
         "",
         gains,
@@ -282,7 +258,7 @@ def _drop_unit(time_ns: float, like_ns: float) -> str:
     return format_time(time_ns, like_ns).rpartition(" ")[0]
 
 
-def _say_others(gains: Sequence[_Gain], found: Receipt) -> Iterator[str]:
+def _say_others(gains: Sequence[RuntimeRow], found: Receipt) -> Iterator[str]:
     """Where no runtime gives it back, what would; and what is faster, but not right."""
     if found.rungs[0].doubt or found.work_problem:
         return
@@ -295,9 +271,9 @@ def _say_others(gains: Sequence[_Gain], found: Receipt) -> Iterator[str]:
         if row.is_faster and row.excluded and not row.is_rung and not row.preparation.baseline
     ]
     if wrong:
-        name, ratio = _name(wrong[0].measurement.place), wrong[0].speedup_ratio or 1.0
+        name, times = _name(wrong[0].measurement.place), _say_times(wrong[0].speedup_ratio)
         reason = cut(wrong[0].excluded, _LONGEST_REASON)
-        yield f"Faster, but not advised: {name}, {_say_times(ratio)} ({reason})."
+        yield f"Faster, but not advised: {name}, {times} ({reason})."
         yield ""
 
 
@@ -305,7 +281,7 @@ def _say_stand_in(found: Receipt) -> str:
     """What a capture would give, if none was measured; or that there is nothing."""
     ladder = found.ladder
     places = set(ladder.stand_ins).intersection(ladder.places)
-    best = next((gain for gain in _list_right(found) if gain.place in places), None)
+    best = next((row for row in _list_right(found) if row.measurement.place in places), None)
     if best is None or any(item.place.runtime == "capture" for item in found.others):
         return _NOTHING
     missing = {item.runtime for item in found.unavailable}
@@ -316,7 +292,7 @@ def _say_stand_in(found: Receipt) -> str:
     )
 
 
-def _say_refusal(gains: Sequence[_Gain], receipt: Receipt) -> Iterator[str]:
+def _say_refusal(gains: Sequence[RuntimeRow], receipt: Receipt) -> Iterator[str]:
     """Where nothing gives it back, why a capture does not; or why nothing is taken apart. With what
     to change."""
     reasons: dict[Place | None, str] = {item.place: item.reason for item in receipt.unavailable}
@@ -342,7 +318,8 @@ def _say_page_faults(receipt: Receipt) -> Iterator[str]:
         yield ""
 
 
-def _say_times(ratio: float) -> str:
+def _say_times(ratio: float | None) -> str:
+    ratio = ratio or 1.0
     return f"{ratio:.{int(ratio < 10)}f}x"
 
 
