@@ -11,8 +11,8 @@ from .ladders.trace import trace as trace
 from .ladders.verdict import compare as compare
 from .records.store import read_records as read_records
 from .runtimes.capture.captured import Captured as Captured
-from .runtimes.capture.captured import capture as capture
-from .runtimes.capture.captured import capture_ as capture_
+from .runtimes.capture.entry import capture as capture
+from .runtimes.capture.entry import capture_ as capture_
 from .runtimes.catalogue import list_runtimes as list_runtimes
 from .runtimes.plugins.build_paths import get_include as get_include
 from .runtimes.plugins.conform.suite import conform as conform

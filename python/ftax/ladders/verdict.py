@@ -28,7 +28,8 @@ from ftax.errors import InvalidArgumentError
 from ftax.ladders.comparison import Item, check_names, compare_results
 from ftax.ladders.findings import Findings
 from ftax.ladders.pairs import DURATION_S, PairRuns, PairSide, make_pair_plan, run_pairs
-from ftax.runtimes.capture.captured import Captured, find_options
+from ftax.runtimes.capture.captured import Captured
+from ftax.runtimes.capture.entry import find_options
 from ftax.runtimes.capture.options import Options
 from ftax.runtimes.prepare import open_capture, prepare
 from ftax.steps.given import Model, as_step, measuring

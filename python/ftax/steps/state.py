@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from ftax.errors import UnsupportedError, name_key, name_type
 from ftax.steps.input_trees import is_data, read_slots
 from ftax.steps.own_generators import list_own_generators
-from ftax.steps.tensors import copy_into, same_bytes
+from ftax.steps.tensors import copy_into, find_memory, same_bytes
 
 _DEPTH = 6  # of containers within containers; what lies deeper is not followed
 _PLAIN_CONTAINERS = (list, dict, set, deque)
@@ -30,6 +30,7 @@ _PLAIN_CONTAINERS = (list, dict, set, deque)
 _LEAVES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device})
 _OFTEN_EMPTY = frozenset({dict, list, set, OrderedDict})
 _NOT_FOLLOWED = (nn.Module, nn.Parameter)
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 
 # What parameters held that a model was seen to write into, by identity. Others are not copied: they
 # may fill the memory that there is.
@@ -143,7 +144,8 @@ class _KeptTensor:
     def __init__(self, name: str, tensor: torch.Tensor) -> None:
         self.name, self._tensor = name, tensor
         self._memory = tensor.detach()
-        self._values = self._memory.clone()
+        self._bits = _view_bits(self._memory)
+        self._values = (self._memory if self._bits is None else self._bits).clone()
 
     def put_back(self) -> bool:
         """Whether there was anything to put back."""
@@ -151,10 +153,23 @@ class _KeptTensor:
         moved = _find_place(tensor) != _find_place(memory)
         if moved:  # resized, transposed in place, or given other memory
             tensor.data = memory
+        if self._bits is not None:
+            if torch.equal(self._bits, self._values):
+                return moved
+            self._bits.copy_(self._values)
+            return True
         if same_bytes(tensor, self._values):
             return moved
         copy_into([tensor], [self._values])
         return True
+
+
+def _view_bits(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The same memory as integers; None where that takes more than one look."""
+    is_plain = tensor.layout == torch.strided and not (tensor.is_complex() or tensor.is_quantized)
+    is_lazy = tensor.is_nested or tensor.is_neg() or find_memory(tensor) is not tensor
+    integer = _INTEGERS.get(tensor.element_size()) if is_plain and not is_lazy else None
+    return None if integer is None else tensor.view(integer)
 
 
 def _find_place(tensor: torch.Tensor) -> tuple[object, ...]:

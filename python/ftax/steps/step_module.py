@@ -32,7 +32,8 @@ from ftax.steps.step import Step
 from ftax.steps.user_inputs import split_inputs
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
 
-_WATCHED_CALLS = 3  # the first makes an optimizer's state, the second writes it
+_WATCHED_CALLS = 3  # the first makes an optimizer's state, the second writes it; two show growth
+_WATCHED_CALLS_OF_A_CAPTURE = 2  # whose replays leave nothing behind
 _COMPILING_CALLS = 2  # whose operator calls are in part those of the compiler
 _SMALL_BYTES = 1 << 16
 _MOST_CHANGES = 5  # in a message
@@ -190,7 +191,8 @@ class StepModule(nn.Module):
         for tensor in self.step.state:
             writes.keep(tensor)
         made: list[list[Made]] = []
-        for turn in range(_WATCHED_CALLS):
+        is_call = self.step.kind == "call"
+        for turn in range(_WATCHED_CALLS_OF_A_CAPTURE if is_call else _WATCHED_CALLS):
             self.prepare()
             with seen.watch(), writes, ExitStack() as stack:
                 if turn == 0:
@@ -210,7 +212,8 @@ class StepModule(nn.Module):
         self._save_written()
         self._check_same_work(call, writes)
         held = {find_storage(item) for item in (*self.parameters(), *self.buffers())}
-        self.kept_bytes = count_kept(made[1:], held)  # the first call's are those of a state
+        # The first call's are those of a state.
+        self.kept_bytes = 0 if is_call else count_kept(made[1:], held)
         writes.put_back()
 
     def _follow_optimizers(self, seen: Seen) -> None:

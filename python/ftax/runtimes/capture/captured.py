@@ -12,8 +12,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
@@ -25,7 +24,6 @@ from ftax.errors import (
     InvalidArgumentError,
     RunnerError,
     UnsupportedError,
-    name_type,
     say_count,
 )
 from ftax.runtimes.capture.around import OtherThreads, find_mode, is_only_thread
@@ -37,14 +35,15 @@ from ftax.runtimes.capture.checks import (
     give_to_borrower,
     join_spreads,
 )
-from ftax.runtimes.capture.explanation import CaptureStats, Explanation, explain
+from ftax.runtimes.capture.explanation import Explanation, explain
 from ftax.runtimes.capture.gradients import note_holders
 from ftax.runtimes.capture.guards import Wraps
 from ftax.runtimes.capture.in_place import stand_in
-from ftax.runtimes.capture.kinds import MOVES, Budget, CallKind, CallKinds
-from ftax.runtimes.capture.options import CaptureKind, OnMiss, OnRefusal, Options
+from ftax.runtimes.capture.kinds import MOVES, CallKind, CallKinds
+from ftax.runtimes.capture.ledger import CaptureStats, Clock, Ledger
+from ftax.runtimes.capture.options import Options
 from ftax.runtimes.capture.program import Program, ValueChanged
-from ftax.runtimes.capture.record import OnHostRead, record_program
+from ftax.runtimes.capture.record import record_program
 from ftax.steps.given import is_measuring
 from ftax.steps.left_as_found import be_alone
 from ftax.steps.setting import read_grad_mode, use_autograd
@@ -56,139 +55,10 @@ _MOST_OF_A_KIND = 4  # recordings of one signature that are kept, such as with t
 _WARN_AFTER_CALLS = 8
 _MANY_NEW = 64  # kinds of calls in a row, after which it is worth a warning
 _NOT_YET = "such arguments are not recorded yet"
-_SKIPS = 7  # calls of a kind without recordings, until it is asked again whether one pays
 _MAKES_STATE = (
     "the first call runs as it is: it makes state (an optimizer's, a cache, a flag) that replays "
     "need; the second records"
 )
-
-
-def capture(
-    what: Callable[..., Any] | Step,
-    inputs: Any = None,
-    *,
-    check_inputs: Any = None,
-    kind: CaptureKind = "auto",
-    on_host_read: OnHostRead = "refuse",
-    on_refusal: OnRefusal = "raise",
-    on_miss: OnMiss = "capture",
-    max_bytes: int | None = None,
-    borrow: bool = False,
-    audit: bool = True,
-    ignore: Sequence[str] = (),
-    reset: Callable[[], object] | None = None,
-) -> Captured:
-    """Record a call of ``what`` and hand over a callable that replays it; see docs/capture.md.
-
-    The replay makes the same operator calls on the same memory, without Python: from C++ on a CPU,
-    as one CUDA graph on a GPU. Outputs are bit for bit those of the original.
-
-    Args:
-        what: a module, a function, or a step (`ftax.step`, `ftax.train`, `ftax.decode`). It runs in
-            the caller's grad mode: a module without a backward pass needs `torch.no_grad()` or
-            `torch.inference_mode()`, here and where it is called.
-        inputs: of the call to record, in the forms of `ftax.load_model`; a step brings its own.
-        check_inputs: the same with other values, by which the recording is checked; drawn if left
-            out.
-        kind: "tape", "graph" (a CUDA graph), or "auto": a graph on a GPU, a tape on a CPU.
-        on_host_read: what becomes of a call that reads a number which depends on inputs or state:
-            "refuse", or "check": each replay computes the number too, and where it is not the
-            recorded one the call is done again as the original does it, from the same state.
-        on_refusal: of this recording and those of `warm`: "raise", or "eager": call the original,
-            with one warning, as all later calls do that cannot be recorded.
-        on_miss: what becomes of a call for which nothing was recorded, by its arguments or by what
-            Python holds: "capture" calls the original, and records the call once it has come so
-            often that recording pays; "eager" only calls the original; "raise" raises.
-        max_bytes: of memory that recordings may hold; the one that was least recently used goes.
-            Left out, a tenth of the GPU's memory, on a CPU of what is free.
-        borrow: on a GPU, hand out the graph's own memory in place of copies: what is returned holds
-            until the next call, which writes over it. `inputs` of the capture are then those that
-            the graph reads: write new values into them, and call with them. On a CPU there are no
-            copies anyway.
-        audit: now and then run the original beside a replay, from the same state, and compare: at
-            the 2nd, 4th, 8th ... call of a recording, then in 1 % of the time. Where they differ,
-            a warning says so and the original is called from then on.
-        ignore: names of attributes and variables that the call changes and that replays may leave
-            as they are, such as a counter or a list of losses.
-        reset: as of `ftax.step`: called without arguments before each call, it brings back what
-            Python keeps.
-
-    Raises:
-        UnsupportedError: ``what`` cannot be replayed soundly; the message names operator, line and
-            what to change.
-        InvalidArgumentError: for arguments that cannot be.
-        RunnerError: ``what`` raised.
-    """
-    if isinstance(what, Captured):
-        raise InvalidArgumentError("already captured; pass the original callable (fast.original)")
-    if not callable(what):
-        raise InvalidArgumentError(
-            f"'what' is {name_type(what)}, which cannot be called: give a module, a function or a "
-            "step"
-        )
-    options = Options(
-        kind=kind,
-        on_host_read=on_host_read,
-        on_refusal=on_refusal,
-        on_miss=on_miss,
-        max_bytes=max_bytes,
-        borrow=borrow,
-        audit=audit,
-        ignore=ignore if isinstance(ignore, str) else tuple(ignore),
-        reset=reset or (what.reset if isinstance(what, Step) else None),
-    )
-    if isinstance(what, Step) and inputs is not None:
-        raise InvalidArgumentError("a step brings its inputs: leave inputs out")
-    if isinstance(what, Step) and what.kind == "decode" and what.reset is not None:
-        raise UnsupportedError(
-            f"cannot capture {what.name}: its cache is Python's, which reset= brings back: capture "
-            "the call of the model with a static cache (docs/capture.md)"
-        )
-    if isinstance(what, nn.Module) and inputs is None:
-        raise InvalidArgumentError(
-            f"inputs are left out: give those of a call of {type(what).__name__}, or () for none"
-        )
-    captured = Captured(what, options)
-    captured.record_first(what.inputs if isinstance(what, Step) else inputs, check_inputs)
-    return captured
-
-
-def capture_(
-    module: nn.Module, inputs: Any, *, check_inputs: Any = None, **options: Any
-) -> Captured:
-    """Capture the forward pass of ``module`` in place: whoever calls it has the replays.
-
-    The module keeps its class, attributes, hooks and ``state_dict``; ``.to()``, ``.eval()`` and new
-    weights work as before, and are recorded once that pays. `copy.deepcopy`, `pickle` and
-    `torch.save` give a module that is not captured.
-
-    Returns:
-        The capture, whose ``close()`` gives the module its own ``forward`` back.
-
-    Arguments and errors are those of `capture`.
-    """
-    if not isinstance(module, nn.Module):
-        raise InvalidArgumentError(
-            f"'module' is {name_type(module)}: ftax.capture_ takes a module; ftax.capture takes "
-            "anything that can be called"
-        )
-    name = type(module).__name__
-    if isinstance(module.forward, Captured):
-        raise InvalidArgumentError(f"{name} is captured already: close() that capture first")
-    captured = Captured(module.forward, Options(**options), name)
-    captured.stand_in_for(module)
-    try:
-        captured.record_first(inputs, check_inputs)
-    except BaseException:
-        captured.close()
-        raise
-    return captured
-
-
-def find_options(what: Callable[..., Any]) -> Options:
-    """Those of the newest capture of ``what`` that is still there; the usual ones without one."""
-    found = _captures.get(id(what))
-    return Options() if found is None else found.options
 
 
 class _Given(NamedTuple):
@@ -225,7 +95,7 @@ class _Recording(threading.local):
 
 
 _recording = _Recording()
-_captures: weakref.WeakValueDictionary[int, Captured] = weakref.WeakValueDictionary()  # by function
+captures: weakref.WeakValueDictionary[int, Captured] = weakref.WeakValueDictionary()  # by function
 
 
 class Captured(Wraps, StandIn):
@@ -250,22 +120,18 @@ class Captured(Wraps, StandIn):
         self.name = name or (what.name if isinstance(what, Step) else _name(what))
         self.options = options
         self._has_graphs = False  # among what was recorded
-        self._kinds, self._budget = CallKinds(), Budget()
+        self._kinds, self._ledger = CallKinds(), Ledger()
         self._turns = threading.RLock()  # of calls that must not run at once
-        self._books = threading.RLock()  # of what is noted here, held for moments
+        self._books = self._ledger.lock  # held for moments
         self._has_state = options.reset is not None
         self._is_exclusive = False  # while a call is recorded that others must not disturb
-        self._running = 0  # originals that take no turns
-        self._calls: Counter[str] = Counter()
-        self._originals: Counter[str] = Counter()  # calls of the original, by why
-        self._check_ns = self._checked = self._unchecked = 0
         self._is_closed = False
         self._audits_left = 0
         self._changed = 0  # values that were compared and differed
         self._new_in_a_row = 0  # calls of kinds that never came before, since the last replay
         self._told: set[str] = set()
         self._refusal = ""  # the last one
-        _captures[id(self._function)] = self
+        captures[id(self._function)] = self
         self._release: Callable[[], None] | None = None  # gives a module its forward back
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -278,11 +144,11 @@ class Captured(Wraps, StandIn):
         if type(answer) is not _Unanswered:
             return answer
         # Here, not deeper: in Python 3.11 calls are slower at some depths of its stack.
-        begun = self._begin_original(answer.why)
+        begun = self._ledger.begin_original(answer.why, answer.kind)
         try:
             return self._function(*args, **kwargs)
         finally:
-            self._end_original(answer.start, begun, answer.kind)
+            self._ledger.end_original(answer.start, begun, answer.kind)
 
     def _call_in_turn(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mode = self._grad_mode
@@ -301,15 +167,15 @@ class Captured(Wraps, StandIn):
         kind = self._find_kind(args, kwargs)
         if kind is None:
             return _Unanswered("it cannot be captured", None, start)
+        if kind.skips:
+            kind.skips -= 1
+            return _Unanswered(kind.why_skipped, kind, start)
         for program in tuple(kind.programs):
             tensors = program.match(args, kwargs)
             if tensors is not None:
                 return self._run(_Match(args, kwargs, start, kind, program, tensors))
         if kind.why:
             return _Unanswered(kind.why, kind, start)
-        if kind.skips:
-            kind.skips -= 1
-            return _Unanswered(_NOT_YET, kind, start)
         return self._miss(_Given(args, kwargs, start), kind)
 
     def _run(self, match: _Match) -> Any:
@@ -333,19 +199,9 @@ class Captured(Wraps, StandIn):
         result, failure = _run(match)
         if failure is not None:
             return self._recover(match, failure, before)
-        self._note_replay(match, 0)
+        self._new_in_a_row = 0
+        self._ledger.note_replay(match.kind, match.program, match.start)
         return result
-
-    def _note_replay(self, match: _Match, extra_ns: int) -> None:
-        """``extra_ns``: of the check beside it."""
-        now = time.perf_counter_ns()
-        with self._books:
-            match.program.replays += 1
-            match.kind.moves = 0
-            self._calls["replayed"] += 1
-            self._new_in_a_row = 0
-            self._budget.called += now - match.start - extra_ns
-            self._budget.saved += match.program.schedule.saving_ns
 
     def _recover(self, match: _Match, error: Exception, before: Before | None) -> Any:
         """What the original does after a replay that raised ``error``, from the same state; raises
@@ -370,31 +226,23 @@ class Captured(Wraps, StandIn):
         they differ, the original is called from now on; or, with ``raises``, an error tells."""
         program, tensors = match.program, match.tensors
         if find_obstacle(program, tensors, asked=raises):
-            self._unchecked += 1
+            self._ledger.unchecked += 1
             return self._replay(match)
-        start = time.perf_counter_ns()
+        clock = Clock(program)
         before = Before(program, tensors)
-        _wait_for(program)
-        begun = time.perf_counter_ns()
-        program.match(match.args, match.kwargs)  # as each call does
-        replayed, failure = _run(match)
+        replayed, failure = clock.time(lambda: _run_again(match))
         if failure is not None:
             return self._recover(match, failure, before)
-        _wait_for(program)
-        replay_ns = time.perf_counter_ns() - begun
+        replay_ns = clock.last_ns
         found = Outcome(replayed, program, tensors)
         handed = program.gradients.list_handed()
         before.put_back()
-        begun = time.perf_counter_ns()
-        result = self._function(*match.args, **match.kwargs)  # what it raises is handed out
-        _wait_for(program)
-        original_ns = time.perf_counter_ns() - begun
+        # What it raises is handed out.
+        result = clock.time(lambda: self._function(*match.args, **match.kwargs))
+        original_ns = clock.last_ns
         if replay_ns >= original_ns and not program.has_state:
-            begun = time.perf_counter_ns()  # what ran second found caches warm: so does this one
-            program.match(match.args, match.kwargs)
-            _run(match)
-            _wait_for(program)
-            replay_ns = min(replay_ns, time.perf_counter_ns() - begun)
+            clock.time(lambda: _run_again(match))  # what ran second found caches warm: so does this
+            replay_ns = min(replay_ns, clock.last_ns)
         expected = Outcome(result, program, tensors)
         schedule = program.schedule
         difference = expected.find_difference(found, schedule.unsteady)
@@ -407,15 +255,8 @@ class Captured(Wraps, StandIn):
         if difference:
             return self._give_up(match, result, difference, raises=raises)
         program.gradients.put_into(handed)
-        extra_ns = time.perf_counter_ns() - start - replay_ns
-        self._note_replay(match, extra_ns)
-        with self._books:
-            self._checked += 1
-            self._check_ns += extra_ns
-            self._budget.replayed += replay_ns
-            self._budget.original += original_ns
-        schedule.plan_next(replay_ns, extra_ns)
-        schedule.time(replay_ns, original_ns)
+        self._new_in_a_row = 0
+        self._ledger.note_check(match.kind, program, match.start, clock, replay_ns, original_ns)
         if schedule.is_no_faster:
             match.kind.why = "a replay is no faster"
             self._drop(program)
@@ -424,8 +265,7 @@ class Captured(Wraps, StandIn):
     def _give_up(self, match: _Match, result: Any, difference: str, *, raises: bool) -> Any:
         """After a replay that was not what the original gives."""
         program = match.program
-        self._originals["a replay was wrong"] += 1
-        self._calls["eager"] += 1
+        self._ledger.originals["a replay was wrong"] += 1
         if raises:
             raise RunnerError(
                 f"the capture of {self.name} is not what the original computes: {difference}. "
@@ -458,7 +298,7 @@ class Captured(Wraps, StandIn):
             self._drop(program)
             return
         self._changed += 1
-        if self._changed >= _WARN_AFTER_CALLS and self._changed > self._calls["replayed"]:
+        if self._changed >= _WARN_AFTER_CALLS and self._changed > self._ledger.replayed:
             kind.why = "numbers that it reads are others in most calls"
             self._drop(program)
             self._warn(
@@ -478,33 +318,18 @@ class Captured(Wraps, StandIn):
 
     def _call_original(self, call: _Match | _Given, why: str, kind: CallKind | None = None) -> Any:
         """Beside other threads, unless calls take turns."""
-        begun = self._begin_original(why)
+        begun = self._ledger.begin_original(why, kind)
         try:
             return self._function(*call.args, **call.kwargs)
         finally:
-            self._end_original(call.start, begun, kind)
-
-    def _begin_original(self, why: str) -> int:
-        with self._books:
-            self._calls["eager"] += 1
-            self._originals[why] += 1
-            self._running += 1
-        return time.perf_counter_ns()
-
-    def _end_original(self, start: int, begun: int, kind: CallKind | None) -> None:
-        now = time.perf_counter_ns()
-        with self._books:
-            self._running -= 1
-            self._budget.called += now - start
-            if kind is not None:
-                kind.original_ns += now - begun
+            self._ledger.end_original(call.start, begun, kind)
 
     def _miss(self, call: _Given, kind: CallKind) -> Any:
         with self._books:
             why = self._explain_original(kind)
         if why:
             return _Unanswered(why, kind, call.start)
-        if self.options.on_miss == "raise" and self._calls and not kind.is_settled:
+        if self.options.on_miss == "raise" and self._ledger.count() and not kind.is_settled:
             raise InvalidArgumentError(
                 f"no recorded call of {self.name} fits: {_describe_miss(kind)}; "
                 "on_miss='capture' records it, 'eager' calls the original"
@@ -553,7 +378,7 @@ class Captured(Wraps, StandIn):
         if kind.is_first:
             kind.is_first, kind.is_settled = False, True
             return "a first call, which makes state"
-        if self.options.on_miss == "eager" and self._calls["recorded"]:
+        if self.options.on_miss == "eager" and self._ledger.recorded:
             return "nothing recorded fits"
         if kind.why or kind.is_settled:
             return kind.why
@@ -569,9 +394,8 @@ class Captured(Wraps, StandIn):
                 f"to call ({_name_way(place)}), or record the values that will come with "
                 "fast.warm(...)",
             )
-        if not self._budget.pays(kind) and not (is_measuring() and kind.moves < MOVES):
-            kind.skips = 0 if kind.programs else _SKIPS
-            return f"{place} has changed" if place else _NOT_YET
+        if not self._ledger.budget.pays(kind) and not (is_measuring() and kind.moves < MOVES):
+            return kind.skip(f"{place} has changed" if place else _NOT_YET)
         if self._has_graphs and not is_only_thread():
             return "other threads live"
         return ""
@@ -624,7 +448,7 @@ class Captured(Wraps, StandIn):
         with self._turns:
             self._is_exclusive = True
             try:
-                yield self._running == 0
+                yield self._ledger.running == 0
             finally:
                 self._is_exclusive = False
 
@@ -677,7 +501,7 @@ class Captured(Wraps, StandIn):
         """None where the call has to run once as it is. ``is_asked``: by the user, who answers for
         what other threads do to a GPU meanwhile."""
         _recording.is_on = True
-        begun = time.perf_counter_ns()
+        begun, begun_work = time.perf_counter_ns(), time.thread_time_ns()
         is_alone = is_only_thread() or (is_asked and torch.cuda.is_initialized())
         try:
             with note_holders([program.gradients for program in self._programs]):
@@ -685,9 +509,7 @@ class Captured(Wraps, StandIn):
                 return self._keep(program, kind)
         finally:
             _recording.is_on = False
-            duration = time.perf_counter_ns() - begun
-            with self._books:
-                self._budget.note_recording(duration, is_asked=is_asked)
+            self._ledger.note_recording(begun, begun_work, is_asked=is_asked)
 
     def _keep(self, program: Program, kind: CallKind) -> Program | None:
         """Use it for the next such call, unless a first call has to run as it is."""
@@ -695,8 +517,8 @@ class Captured(Wraps, StandIn):
         if program.unsettled and is_settled:
             raise UnsupportedError(f"cannot capture {self.name}: {program.unsettled}")
         self._has_state |= program.has_state or bool(program.unsettled)
-        kind.original_ns, kind.why = 0, ""
-        self._calls["recorded"] += 1
+        kind.original_ns, kind.skips, kind.why = 0, 0, ""
+        self._ledger.recorded += 1
         if program.unsettled:
             kind.is_first = True
             return None
@@ -773,26 +595,16 @@ class Captured(Wraps, StandIn):
     def explain(self) -> Explanation:
         """What is compared before each call, and what is taken as fixed."""
         note = _MAKES_STATE if self._kinds.has_first else self._refusal
-        return explain(self.name, self._programs, self._calls, note)
+        return explain(self.name, self._programs, self._ledger.count(), note)
 
     def stats(self) -> CaptureStats:
         """How calls were answered so far, and what that took."""
-        return CaptureStats(
-            replayed=self._calls["replayed"],
-            original=dict(self._originals),
-            recorded=self._calls["recorded"],
-            checked=self._checked,
-            unchecked=self._unchecked,
-            check_seconds=self._check_ns / 1e9,
-            call_seconds=self._budget.called / 1e9,
-            record_seconds=self._budget.recorded / 1e9,
-            memory_bytes=self.memory_bytes,
-        )
+        return self._ledger.make_stats(self.memory_bytes)
 
     @property
     def recordings(self) -> int:
         """How many calls were recorded so far."""
-        return self._calls["recorded"]
+        return self._ledger.recorded
 
     @property
     def memory_bytes(self) -> int:
@@ -834,17 +646,18 @@ def _name_way(place: str) -> str:
     return "a number can be a tensor: a position, lr=torch.tensor(...)"
 
 
+def _run_again(match: _Match) -> tuple[Any, Exception | None]:
+    """As each call does, guards too."""
+    match.program.match(match.args, match.kwargs)
+    return _run(match)
+
+
 def _run(match: _Match) -> tuple[Any, Exception | None]:
     """What a replay gives, or what it raises: who handles that raises another error as itself."""
     try:
         return match.program.run(match.tensors), None
     except Exception as error:
         return None, error
-
-
-def _wait_for(program: Program) -> None:
-    if program.kind == "graph":
-        torch.cuda.synchronize()
 
 
 def _name(what: object) -> str:

@@ -112,7 +112,7 @@ def record_doors(
         signature=signature,
         replay=doors,
         kind="graph",
-        state=guard_state({}, _NOTHING, loaded.device, has_autograd=False),
+        state=guard_state({}, _NOTHING, loaded.device, functions=(), has_autograd=False),
         executed=_NOTHING,
         written=(),
         generators=(),

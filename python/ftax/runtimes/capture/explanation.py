@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,42 +15,6 @@ _ALWAYS_FROZEN = (
     "attributes that Python code gives to a tensor that is an argument",
     "whether an argument is the very tensor that the code finds elsewhere (x is self.weight)",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureStats:
-    """How the calls of a capture were answered.
-
-    Attributes:
-        replayed: calls that were replays.
-        original: calls that the original answered, by why.
-        recorded: calls that were recorded.
-        checked: of the replays, those that were compared with the original.
-        unchecked: checks that were due and not possible.
-        call_seconds: that all calls took, without recording.
-        record_seconds: that recording took, the first one and `warm` too.
-        check_seconds: that checks took beside the replay.
-        memory_bytes: that recordings hold, on a CPU about.
-    """
-
-    replayed: int
-    original: dict[str, int]
-    recorded: int
-    checked: int
-    unchecked: int
-    call_seconds: float
-    record_seconds: float
-    check_seconds: float
-    memory_bytes: int
-
-    def __str__(self) -> str:
-        why = "".join(f"\n  {count:,}: {reason}" for reason, count in self.original.items())
-        return (
-            f"replayed {self.replayed:,}, original {sum(self.original.values()):,} calls in "
-            f"{self.call_seconds:.3f} s; recorded {self.recorded:,} in {self.record_seconds:.3f} "
-            f"s; checked {self.checked:,} in {self.check_seconds:.3f} s ({self.unchecked:,} could "
-            f"not be); {self.memory_bytes:,} bytes held; the original answered{why or ' none'}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +82,14 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(name: str, programs: Iterable[Program], calls: Counter[str], note: str) -> Explanation:
+def explain(
+    name: str, programs: Iterable[Program], calls: dict[str, int], note: str
+) -> Explanation:
     """Facts of each program."""
     return Explanation(
         name=name,
         programs=tuple(_describe(program) for program in programs),
-        calls=dict(calls),
+        calls=calls,
         notes=(note,) if note else (),
     )
 

@@ -146,17 +146,18 @@ def guard_state(
     executed: Executed,
     device: str,
     *,
+    functions: Iterable[types.FunctionType],
     has_autograd: bool,
     gradients: Gradients | None = None,
     unguarded: Unguarded = NOTHING_UNGUARDED,
 ) -> GuardedState:
-    """Guards of all that is reached from ``roots`` and from functions that ran, as it is now, but
-    for what is ``unguarded``; where it is known what becomes of ``gradients``, also of those that
-    the call can find."""
+    """Guards of all that is reached from ``roots`` and from ``functions`` that ran, as it is now,
+    but for what is ``unguarded``; where it is known what becomes of ``gradients``, also of those
+    that the call can find."""
 
     def walk_by(names: frozenset[str] | None) -> _Walk:
         walk = _Walk(executed, names, gradients, unguarded, has_autograd=has_autograd)
-        return _walk(walk, roots, executed, device)
+        return _walk(walk, roots, executed, functions, device)
 
     names = None if composes_names(executed.codes, executed.askers) else list_names(executed.codes)
     walk = walk_by(names)
@@ -165,7 +166,13 @@ def guard_state(
     return walk.state
 
 
-def _walk(walk: _Walk, roots: Mapping[str, object], executed: Executed, device: str) -> _Walk:
+def _walk(
+    walk: _Walk,
+    roots: Mapping[str, object],
+    executed: Executed,
+    functions: Iterable[types.FunctionType],
+    device: str,
+) -> _Walk:
     walk.note("torch's switches: grad mode, autocast, precision, attention back ends")
     walk.state.guards.add_switches(device)
     walk.note("the level of forward-mode differentiation")
@@ -174,7 +181,7 @@ def _walk(walk: _Walk, roots: Mapping[str, object], executed: Executed, device: 
         walk.visit(value, path)
     walk.finish()
     walk.gradients = None  # what follows may be of functions that only have the same code
-    for function in executed.list_functions():
+    for function in functions:
         walk.visit_function(function, function.__qualname__)
     for code, space in executed.spaces:
         walk.visit_globals(code, space)

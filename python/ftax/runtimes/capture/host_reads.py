@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -44,16 +45,20 @@ _REMEDY = (
 )
 
 
-def refuse_memory_reads(loaded: LoadedModel) -> bool:
+@contextmanager
+def watch_memory_reads(log: MemoryReads) -> Iterator[None]:
+    """Note in ``log`` what is read inside."""
+    with log.sizes, log:
+        yield
+
+
+def refuse_memory_reads(log: MemoryReads, name: str) -> bool:
     """Whether values make the size of any tensor. Raises UnsupportedError, naming the line, where
     Python reads by itself a tensor's memory, or such a size: what it then computes no tape can
     know."""
-    log = _Reads()
-    with preserve_state(loaded), loaded.guard(), log.sizes, log:
-        call_model(loaded.call)
     if log.reads:
         raise UnsupportedError(
-            f"cannot capture {loaded.name}: it reads {log.reads[0]}, and what Python makes of that "
+            f"cannot capture {name}: it reads {log.reads[0]}, and what Python makes of that "
             f"is not recorded; {_REMEDY.rpartition(', or')[0]}"
         )
     return log.sizes.ever
@@ -108,7 +113,7 @@ def list_library_reads(
     )
 
 
-class _Reads(TorchFunctionMode):
+class MemoryReads(TorchFunctionMode):
     """What Python is told of tensors beside their places in operators.
 
     The surprising choice: sizes are followed by whole calls. What is made of a tensor whose size

@@ -1,9 +1,4 @@
-"""What is known of each kind of call, and when recording one pays.
-
-The surprising choice: nothing is recorded because it is new. The original answers until it has
-taken as long as replays would have saved to make up for a recording, and all recordings together
-take less than a tenth of the time of all calls.
-"""
+"""What is known of each kind of call: its recordings, and what the original has done of it."""
 
 from __future__ import annotations
 
@@ -18,10 +13,9 @@ from ftax import _core
 from ftax.runtimes.capture.program import Program
 from ftax.steps.input_trees import is_data
 
-RECORDING_SHARE = 0.1  # of the time of calls
 MOVES = 3  # misses at one place, each with another value there, after which it is named
-_ADVANCE = 0.02  # of the time of calls, that recording may take before replays have saved it
-_ASSUMED_GAIN = 0.5  # share of the original's time that a replay saves, until checks have told
+_MOST_SKIPS = 7
+_MISSES_A_SKIP = 8  # of a kind that has recordings: one of them may fit again soon
 _MOST_KINDS = 256
 
 
@@ -34,10 +28,12 @@ class CallKind:
         used: when it was, by a count.
         programs: recordings of it that are kept, the newest first.
         why: the original answers for good; "" where it does not.
-        original_ns: of calls that the original answered since `change` was what it is.
+        original_ns: work of the original since `change` was what it is.
         change: the place at which no recording fits, in words, and what is there.
         moves: how often `change` became another since the last replay.
+        misses: calls since the last replay for which the recordings were compared.
         skips: calls that the original answers without more questions.
+        why_skipped: what is said of those.
         is_new: it came for the first time.
         is_first: its next call runs as it is: it makes state.
         is_settled: it has; the next call is recorded.
@@ -49,9 +45,11 @@ class CallKind:
     programs: list[Program] = field(default_factory=list)
     why: str = ""
     original_ns: int = 0
-    change: tuple[str, Any] = ("", None)
+    change: tuple[str, object] = ("", None)
     moves: int = 0
+    misses: int = 0
     skips: int = 0
+    why_skipped: str = ""
     is_new: bool = True
     is_first: bool = False
     is_settled: bool = False
@@ -59,13 +57,24 @@ class CallKind:
 
     def note_miss(self) -> None:
         """No recording fits: find out what is not as it was."""
+        self.misses += 1
         change = self._find_change()
         if change[0] == self.change[0] and _core.is_same_value(self.change[1], change[1]):
             return
         self.moves += bool(self.change[0])
         self.change, self.original_ns = change, 0
 
-    def _find_change(self) -> tuple[str, Any]:
+    def note_replay(self) -> None:
+        """A recording fits."""
+        self.moves = self.misses = 0
+
+    def skip(self, why: str) -> str:
+        """Recording does not pay yet: do not ask again at each call. ``why`` again."""
+        seldom = self.misses // _MISSES_A_SKIP if self.programs else _MOST_SKIPS
+        self.skips, self.why_skipped = min(seldom, _MOST_SKIPS), why
+        return why
+
+    def _find_change(self) -> tuple[str, object]:
         if not self.programs:
             return "", None
         state = self.programs[0].state
@@ -127,43 +136,3 @@ class CallKinds:
 
 def _see(value: object) -> object:
     return value.shape if type(value) is torch.Tensor else type(value)
-
-
-@dataclass(slots=True)
-class Budget:
-    """Times of one capture, in ns.
-
-    Attributes:
-        called: sum of the durations of its calls, without what recording took in them.
-        spent: on recordings that nobody asked for.
-        recorded: on all recordings.
-        last: the last recording took.
-        saved: by replays so far, as checks have timed them.
-        replayed, original: of calls that were checked, as replays and by the original.
-    """
-
-    called: int = 0
-    spent: int = 0
-    recorded: int = 0
-    last: int = 0
-    saved: int = 0
-    replayed: int = 0
-    original: int = 0
-
-    def note_recording(self, duration: int, *, is_asked: bool) -> None:
-        """One was made, or tried."""
-        self.recorded += duration
-        self.last = duration
-        if not is_asked:
-            self.spent += duration
-
-    @property
-    def gain(self) -> float:
-        """Share of the original's time that replays save."""
-        return 1 - self.replayed / self.original if self.original else _ASSUMED_GAIN
-
-    def pays(self, kind: CallKind) -> bool:
-        """Whether recording this kind of call is worth its time now: replays would have made up
-        for it by now, and those that there are have earned it, but for a small advance."""
-        limit = min(RECORDING_SHARE * self.called, self.saved + _ADVANCE * self.called)
-        return self.spent + self.last <= limit and kind.original_ns * self.gain >= self.last

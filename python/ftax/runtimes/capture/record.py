@@ -8,12 +8,14 @@ that was found by watching and put back.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import operator
 import random
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle
+from types import FunctionType
 from typing import Any, Literal
 
 import torch
@@ -60,6 +62,7 @@ from ftax.steps.writes import find_storage, list_storages
 OnHostRead = Literal["refuse", "check"]
 # What each call of a learning-rate scheduler changes.
 _OF_SCHEDULES = ("last_epoch", "_step_count", "_last_lr")
+_NEVER = 1 << 30  # collections of younger objects
 
 
 class _Recorded:
@@ -93,6 +96,8 @@ class _Recorded:
         self._parameters = [isinstance(tensor, nn.Parameter) for tensor in tensors]
         self._layouts = [_layout(tensor) for tensor in tensors]
         self.executed = Executed(codes=(), changing=())
+        self.functions: list[FunctionType] = []  # that live and have code that ran
+        self.reads = host_reads.MemoryReads()
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         if any(self._parameters):  # a second input that was drawn is none
@@ -164,6 +169,11 @@ class _Recorded:
             result = self.original(*args, **kwargs)
         self._may_draw = True  # and does not
         return result
+
+    def uses_gradients(self, loaded: LoadedModel) -> bool:
+        """Without autograd too: an optimizer drops gradients, and evolution strategies assign
+        them."""
+        return loaded.has_autograd or "grad" in list_names(self.executed.codes)
 
     def find_used_again(self, tape: _core.Tape) -> str:
         """The name of a place whose tensor of the call before is used by the tape; "" for none."""
@@ -291,7 +301,7 @@ def record_program(
         reset=reset,
         is_alone=is_alone,
     )
-    with nullcontext() if is_alone else beside_other_threads():
+    with nullcontext() if is_alone else beside_other_threads(), _without_full_collections():
         try:
             return _record(what, args, kwargs, options, is_data)
         except _WritesObjects as found:
@@ -299,6 +309,18 @@ def record_program(
             return _record(
                 what, args, kwargs, options, lambda item: is_data(item) and id(item) not in objects
             )
+
+
+@contextmanager
+def _without_full_collections() -> Iterator[None]:
+    """Python looks for garbage in new objects only: looking through all that live takes as long as
+    a third of a recording."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*thresholds[:2], _NEVER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,7 +397,7 @@ def _record(
             )
         settled = _look(loaded, recorded, roots, options)
         workspace = Workspace(loaded)
-        makes_sizes = host_reads.refuse_memory_reads(workspace.loaded)
+        makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name)
         try:
             taped = workspace.taped
         except UnsupportedError as error:
@@ -414,16 +436,20 @@ def _record(
     recorded.found = []  # a gradient that nobody holds is added to in its place
     if options.reset is not None:
         options.reset()
-    changed = settled.find_change()
     written = tuple(module.written)
-    state = guard_state(
-        roots,
-        recorded.executed,
-        loaded.device,
-        has_autograd=loaded.has_autograd,
-        gradients=recorded.gradients,
-        unguarded=Unguarded(names=options.ignore, places=recorded.kept),
-    )
+    state, changed = settled, settled.find_change()
+    if changed:
+        recorded.functions = recorded.executed.list_functions()
+    if changed or recorded.uses_gradients(loaded):
+        state = guard_state(
+            roots,
+            recorded.executed,
+            loaded.device,
+            functions=recorded.functions,
+            has_autograd=loaded.has_autograd,
+            gradients=recorded.gradients,
+            unguarded=Unguarded(names=options.ignore, places=recorded.kept),
+        )
     if keeps_casts := torch.is_autocast_cache_enabled() and _casts(loaded.device):
         _refuse_kept_casts(written, state.tensors, name)
     if chosen == "graph":
@@ -525,7 +551,7 @@ def _look(
 
     def run_followed() -> list[torch.Tensor]:
         recorded.is_followed = True
-        run()
+        run_inside(host_reads.watch_memory_reads(recorded.reads))
         recorded.is_followed = False
         followed, recorded.followed = recorded.followed, []  # or its graph would live on
         return followed
@@ -540,7 +566,9 @@ def _look(
             roots,
             recorded.executed,
             loaded.device,
+            functions=recorded.functions,
             has_autograd=loaded.has_autograd,
+            gradients=None if recorded.uses_gradients(loaded) else recorded.gradients,
             unguarded=Unguarded(names=options.ignore, places=recorded.kept),
         )
 
@@ -549,6 +577,7 @@ def _look(
     run()
     recorded.is_watched = False
     recorded.check(loaded.name)
+    recorded.functions = recorded.executed.list_functions()
     state = guard()
     may_go_on = leaves_graph(run_followed)
     if kept := state.find_kept():
@@ -567,8 +596,7 @@ def _look(
             "records no graph: call ftax.capture, and what it gives, under torch.no_grad() or "
             "torch.inference_mode(); or capture the whole training step, with its backward pass"
         )
-    # Without autograd too: an optimizer drops gradients, and evolution strategies assign them.
-    if loaded.has_autograd or "grad" in list_names(recorded.executed.codes):
+    if recorded.uses_gradients(loaded):
         leaves += state.tensors
         unique = {id(leaf): leaf for leaf in leaves}
         found, recorded.found = recorded.found, []  # or what is planted would be taken away

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from ftax.runtimes.candidates import drive_python
-from ftax.runtimes.capture.captured import Captured, capture, find_options
+from ftax.runtimes.capture.captured import Captured
+from ftax.runtimes.capture.entry import capture, find_options
 from ftax.runtimes.compilers.torch_compile import find_compilation
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model, flatten_outputs

@@ -110,11 +110,13 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     _check_path(loaded, tape, seen)
     check_equality = _check_outputs(loaded, tape, check_reference, second=True)
     tape.bind_inputs(loaded.flat_inputs())
-    memory = _measure_memory(loaded, tape)
+    # A capture is measured when it is used, and has refused reads of memory.
+    is_capture = loaded.kind == "call"
+    memory = {} if is_capture else _measure_memory(loaded, tape)
     calls = tape.calls
     host_reads = [describe_place(calls[index]) for index in tape.host_reads]
-    with preserve_state(loaded):
-        host_reads += find_host_reads(loaded.call, loaded.module, has_autograd=loaded.has_autograd)
+    if not is_capture:
+        host_reads += _find_memory_reads(loaded)
     if on_gpu:
         host_reads += find_copies_to_host(calls)
     checks = Checks(
@@ -136,6 +138,11 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     return Taped(
         tape=tape, reference=reference, calls=tuple(seen), checks=checks, warnings=warnings
     )
+
+
+def _find_memory_reads(loaded: LoadedModel) -> list[str]:
+    with preserve_state(loaded):
+        return find_host_reads(loaded.call, loaded.module, has_autograd=loaded.has_autograd)
 
 
 def make_tape_with_autograd(loaded: LoadedModel, taped: Taped) -> tuple[_core.Tape, Checks]:
