@@ -149,3 +149,21 @@ def test_what_ends_a_pair_does_not_cost_those_before_it(monkeypatch, error):
     assert runs.ended is error and len(runs.sides[0]) == 2 and looks == []
     with pytest.raises(type(error)):
         run_scripted(monkeypatch, [error], settled_at=5)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ftax.RunnerError("b: it died")])
+def test_an_answer_says_what_ended_its_pairs(monkeypatch, error):
+    def run(sides, plan):
+        if plan.process_index == 3:
+            raise error
+        return [make_measurement([ns] * 5, index=plan.process_index) for ns in (100, 101)]
+
+    monkeypatch.setattr("ftax.ladders.pairs._run_pair", run)
+    told = []
+    found = ftax.compare(
+        "x", "y", names=("x", "y"), progress=lambda *now: told.append(now), plan=Plan()
+    )
+    assert found.units_a == 3
+    assert f"{str(error) or 'interrupted'}; this is the answer of the pairs before" in str(found)
+    assert [now[:2] for now in told] == [("pairs by turns", pairs) for pairs in range(4)]
+    assert told[0][2] == 5 <= told[3][2]

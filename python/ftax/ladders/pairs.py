@@ -124,7 +124,9 @@ def run_pairs(
     while True:
         index = len(found[0])
         if progress:
-            progress("pairs by turns", int(time.monotonic() - begin), int(duration_s))
+            pace_s = (time.monotonic() - begin) / max(1, index)
+            most = max(FEWEST_PAIRS, int(duration_s / pace_s)) if index else FEWEST_PAIRS
+            progress("pairs by turns", index, most)
         own = replace(plan, process_index=index, session=session, seed=plan.seed + index)
         try:
             pair = interruptible(_run_pair, sides, own)

@@ -133,7 +133,11 @@ def compare(
         )
         if not results:
             raise runs.ended or KeyboardInterrupt
-        return results[0]
+        if runs.ended is None:
+            return results[0]
+        reason = str(runs.ended) or "interrupted"
+        note = f"{reason}; this is the answer of the pairs before that"
+        return replace(results[0], notes=(*results[0].notes, note))
 
 
 def compare_by_turns(
