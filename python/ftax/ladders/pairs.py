@@ -3,8 +3,7 @@
 A pair is one fresh process with a hash seed of its own. It imports torch, runs no operator, and
 forks the sides. Each builds its model, and once all are built they take turns, five rounds each. So
 memory layout, hash seed and what else the machine does are the same for all sides of a pair, and
-others in the next one. The surprising choice: what is counted are pairs. However many rounds a pair
-has, they share its luck.
+others in the next one. Pairs are counted and not rounds: all rounds of a pair share its luck.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`ftax.compare`: one answer for whatever is given, two results or two models to measure now.
 
-Models that another process can build are measured by turns, in pairs of processes. The surprising
-choice: what decides is whether an object can be read again there from a file, as it is and not by
-its name alone; a notebook's class, a closure, and code that was changed since cannot.
+Models that another process can build are measured by turns, in pairs of processes: those that can
+be read there from a file. A notebook's class, a closure, and code that was changed since cannot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Code as it was at a git revision, in a temporary worktree that stands first on Python's path.
 
-The surprising choice: nothing is believed about the path. Once the model is built, every module
-that the repository defines has to come from the worktree; an editable install or a compiled
-extension of the other tree would otherwise be compared with itself.
+Once the model is built, every module that the repository defines has to come from the worktree; an
+editable install or a compiled extension of the other tree would otherwise be compared with itself.
 """
 
 from __future__ import annotations
