@@ -106,6 +106,19 @@ def test_what_is_of_models_is_refused_for_results():
             ftax.compare(one, one, **given)
 
 
+@pytest.mark.parametrize(
+    ("a", "words"),
+    [
+        ("r.jsonl", r"r.jsonl is a results file: .* ftax.read_records\('r.jsonl'\)"),
+        (nn.ReLU(), "a ReLU is compared with a Measurement: give two models, or results of both"),
+        (1, "has an int: give receipts or measurements"),
+    ],
+)
+def test_sides_that_do_not_belong_together_are_refused(a, words):
+    with pytest.raises(ftax.InvalidArgumentError, match=words):
+        ftax.compare(a, make_measurement([100, 101]))
+
+
 def run_scripted(monkeypatch, ratios, **options):
     """Pairs whose sides differ by ``ratios``; at each look, how many there were and how sure."""
     answers = iter(ratios)

@@ -175,7 +175,8 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
         if not isinstance(item, Measurement | Findings | MixReceipt):
             raise InvalidArgumentError(
                 f"a side of the comparison has {name_type(item)}: give receipts or measurements, "
-                "as ftax.tax and ftax.cpp_bench give them; of a file, ftax.read_records(path)"
+                "as ftax.tax and ftax.cpp_bench give them; of a file, ftax.read_records(path); of "
+                "sweeps, ftax.sweeps.comparison.compare_sweeps(a, b)"
             )
     if any(isinstance(item, MixReceipt) for item in found):
         raise InvalidArgumentError(

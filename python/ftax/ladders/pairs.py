@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 import random
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from ftax.machines.gpu_condition import expect_idle
 from ftax.runtimes.prepare import prepare
 from ftax.steps.given import use_threads
 from ftax.steps.loaded import FileModel, LoadedModel
-from ftax.steps.revision import HOW_TO_BUILD, Revision, check_origin
+from ftax.steps.revision import Revision, check_origin, suggest_setup
 from ftax.steps.setting import Setting
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.candidate import Candidate
@@ -250,8 +249,9 @@ def _build(side: PairSide) -> tuple[LoadedModel | FileModel, list[Candidate]]:
     try:
         made = prepare(model, inputs, None, side.setting, runtime=side.runtime, hosts=(side.host,))
     except RunnerError as error:
-        if side.revision and re.search(r"\b(ModuleNotFound|Import)Error\b", str(error)):
-            raise RunnerError(f"{error}; if it is a compiled extension, {HOW_TO_BUILD}") from error
+        hint = suggest_setup(str(error)) if side.revision else ""
+        if hint:
+            raise RunnerError(f"{error}; {hint}") from error
         raise
     if side.revision:
         check_origin(side.revision, *([sys.prefix] if side.python else []))

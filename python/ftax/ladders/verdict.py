@@ -23,7 +23,7 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, name_type
 from ftax.ladders.comparison import Item, check_names, compare_results
 from ftax.ladders.findings import Findings
 from ftax.ladders.mix_receipt import MixReceipt
@@ -96,7 +96,12 @@ def compare(
     """
     setting = read_setting(options, compare.__kwdefaults__)
     check_names(names)
-    if not (_is_model(a) and _is_model(b)):
+    are_models = [_is_model(each) for each in (a, b)]
+    if any(are_models) and not all(are_models):
+        raise InvalidArgumentError(
+            f"{name_type(a)} is compared with {name_type(b)}: give two models, or results of both"
+        )
+    if not all(are_models):
         if inputs is not None or plan is not None or options:
             raise InvalidArgumentError(
                 "inputs, a plan or a setting is given, but a side is a result, which was measured "
@@ -180,11 +185,16 @@ def compare_by_turns(
 
 
 def _is_model(given: object) -> bool:
-    """Whether it is to be measured. A tuple may be a side of several results."""
+    """Whether it is to be measured. A tuple may be a side of several results. Raises
+    InvalidArgumentError for a results file."""
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], nn.Module):
         return True
     if isinstance(given, _RESULTS):
         return False
+    if isinstance(given, (str, os.PathLike)) and os.fspath(given).endswith((".json", ".jsonl")):
+        raise InvalidArgumentError(
+            f"{given} is a results file: give what is in it, ftax.read_records({given!r}).records"
+        )
     return isinstance(given, (str, os.PathLike, nn.Module, Step, LoadedModel)) or callable(given)
 
 
