@@ -1,6 +1,6 @@
 """Measures sides by turns, in pairs of processes, until the answer is settled or the time is over.
 
-A pair is one fresh process with a hash seed of its own. It imports torch, runs no operator, and
+A pair is one fresh process with another hash seed. It imports torch, runs no operator, and
 forks the sides. Each builds its model, and once all are built they take turns, five rounds each. So
 memory layout, hash seed and what else the machine does are the same for all sides of a pair, and
 others in the next one. Pairs are counted and not rounds: all rounds of a pair share its luck.
@@ -195,7 +195,7 @@ def _run_apart(
     seed: int,
     environment: Mapping[str, str],
 ) -> Sequence[Mapping[str, Any]]:
-    """As processes with one hash seed, where a side has an interpreter of its own."""
+    """As processes with one hash seed, where a side has another interpreter."""
     workers: list[Worker] = []
     try:
         for side, job in zip(sides, jobs, strict=True):

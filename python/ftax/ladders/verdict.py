@@ -1,4 +1,4 @@
-"""`ftax.compare`: one answer for whatever is given, two results or two models to measure now.
+"""`ftax.compare`: one answer for two results, or for two models to measure now.
 
 Models that another process can build are measured by turns, in pairs of processes: those that can
 be read there from a file. A notebook's class, a closure, and code that was changed since cannot.
@@ -108,7 +108,7 @@ def compare(
                 "already: leave it out, or give two models"
             )
         return compare_results(
-            a,  # type: ignore[arg-type]  # whatever it is, it is looked at there
+            a,  # type: ignore[arg-type]  # looked at there
             b,  # type: ignore[arg-type]
             margin=margin, confidence=confidence, names=names, allow_different=allow_different,
             allow_different_inputs=allow_different_inputs,
@@ -241,7 +241,7 @@ def _pickle(what: object, path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
             operations = list(pickletools.genops(archive.read(name)))
-    except Exception:  # of whatever the object is made of
+    except Exception:  # any: the object may run code
         return False
     modules = {str(told).split(" ")[0] for code, told, _ in operations if code.name == "GLOBAL"}
     return all(_is_as_written(IMPORT_MAPPING.get(name, name)) for name in modules)

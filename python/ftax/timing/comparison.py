@@ -1,4 +1,4 @@
-"""Is the difference real? The one estimator behind `ftax.compare`, whatever is compared.
+"""Is the difference real? The one estimator behind `ftax.compare` and the comparison of sweeps.
 
 A side is one number a unit. A unit is a pair of processes that took turns; without turns it is a
 process, or a round where a side is one process. The estimate is the ratio of geometric means, and
@@ -193,7 +193,7 @@ class Side:
 
     Attributes:
         medians_ns: what a unit takes in the middle: of its rounds, or of the calls of a round.
-        extra_ns: what a call takes more in the mean than in the middle; () where nobody knows.
+        extra_ns: what a call takes more in the mean than in the middle; () where that is not known.
         doubt: why it is not to go by; "" if it is.
         problems: why it is not the model that it is called.
     """
@@ -355,7 +355,7 @@ def compare_amounts(
 
 
 def judge_amount(interval: tuple[float, float] | None, whole: float) -> Verdict:
-    """The verdict on a difference with this interval, of which ``whole`` is the latency."""
+    """The verdict on a difference with this interval, a part of the latency ``whole``."""
     least = PROCESSES_DIFFER * whole
     if interval is None or (interval[0] <= least and interval[1] >= -least):
         return "cannot-tell"
@@ -427,7 +427,7 @@ def _compare_turns(a: Measurement, b: Measurement) -> float:
 
 
 def _find_quick(values_ns: Sequence[float]) -> float:
-    """The round of which one in ten is quicker, ns."""
+    """The first decile of the rounds, ns."""
     if len(values_ns) < 2:
         return values_ns[0]
     return statistics.quantiles(values_ns, n=10, method="inclusive")[0]
