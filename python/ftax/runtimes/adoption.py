@@ -162,7 +162,7 @@ for item in session.get_outputs():
 _LINES_OF_STEPS = {
     "capture": """\
 import ftax
-step = ftax.capture(step)
+step = ftax.capture(step)  # of a function: ftax.capture(step, inputs)
 outputs = step(*inputs)  # each time""",
     "eager-one-thread": """\
 torch.set_num_threads(1)  # once, before the first call
