@@ -1,8 +1,8 @@
 """A step as a module: its parts are the modules that it calls, and what it writes is its state.
 
-Both are found by watching the step run. The surprising choice: forward returns, with the outputs,
-what was written. So all that checks, records or replays the outputs of a module does the same to
-those of a step, weights and optimizer included.
+Both are found by watching the step run. Forward returns, with the outputs, what was written. So all
+that checks, records or replays the outputs of a module does the same to those of a step, weights
+and optimizer included.
 """
 
 from __future__ import annotations
