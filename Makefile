@@ -4,7 +4,7 @@
 #   make test    set up, build, and run all tests (what needs a GPU is skipped without one)
 #   make lint    formatting, types and static analysis
 #   make docs    the documentation as a site, in build/site; a link that leads nowhere is an error
-#   make bench   the figures of bench/, appended to bench/results/
+#   make bench   the CPU's figures of bench/, appended to bench/results/
 #   make wheel   an sdist, a wheel for the CPU, and one for CUDA where there is nvcc, in dist/
 #   make oldest  set up, build and test with the oldest torch that is supported (6.5 GB)
 #
@@ -130,7 +130,7 @@ $(VENV)/.docs: $(VENV)/.dependencies
 	touch $@
 
 bench: build
-	$(VENV)/bin/python bench/run_all.py
+	for script in loop import_time tape intervention tax_wall runtimes; do $(VENV)/bin/python bench/$$script.py || exit; done
 
 # An sdist and wheels, in dist/. A wheel is made of the objects of the editable install: what is
 # shipped is what was tested. auditwheel finds the platform that it needs, and refuses libraries that

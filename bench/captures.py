@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
-import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +21,6 @@ from torch.utils import _pytree as pytree
 
 import ftax
 from ftax.errors import FtaxError, describe
-from ftax.machines.environment import collect_environment
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.catalogue import find_runtime
@@ -39,7 +35,7 @@ from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
 from ftax.timing.preparation import Preparation
 from ftax.timing.session import measure
-from record import Figure, add_part_options, finish, make_parser, run_json, show, take_parts
+from record import Figure, add_part_options, figure, make_parser, run_parts
 
 _TIMED = (
     "bert-base", "resnet-50", "gpt2", "vit-b-16", "distilbert", "bert-large", "llama-160m",
@@ -49,34 +45,6 @@ _FRESH = 3  # inputs that a capture is held against
 _STEPS = 100  # of training
 _TOKENS = 256
 _LOOKS = 50  # at guards
-
-
-def capture_zoo(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """All models, by several processes at once: nothing of it is a latency."""
-
-    def take(place: int) -> Any:
-        given = ["--device", options.device, "--only", options.only, "--share", str(place)]
-        given += ["--processes", str(options.processes), "--time-limit", str(options.time_limit)]
-        given += ["--tiny"] if options.tiny else []
-        given += ["--quick"] if options.quick else []
-        given += ["--results", str(options.results)] if options.results else []
-        return run_json([sys.executable, __file__, "--worker", *given])
-
-    found: dict[str, dict[str, Any]] = {}
-    with ThreadPoolExecutor(options.processes) as pool:
-        for shares in pool.map(take, range(options.processes)):
-            found |= shares
-    return found
-
-
-def capture_share(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Every so manieth of them."""
-    dtypes: Sequence[Any] = ("fp32",) if options.device == "cpu" else ("fp16", "fp32")
-    cells = [(dtype, spec) for dtype in dtypes for spec in choose_models()]
-    wanted: dict[str, Callable[[], dict[str, Any]]] = {}
-    for dtype, name in cells[options.share :: options.processes]:
-        wanted[f"capture {name} {dtype}"] = functools.partial(capture_model, name, dtype, options)
-    return take_parts(__file__, wanted, options)
 
 
 def capture_model(name: str, dtype: Any, options: argparse.Namespace) -> dict[str, Any]:
@@ -325,25 +293,24 @@ def list_figures(raw: dict[str, dict[str, Any]], device: str) -> list[Figure]:
     if models:
         wrong = sum(cell["different"] for cell in taken)
         found += [
-            Figure(name="models", values=(float(len(models)),), unit="models"),
-            Figure(name="captured", values=(float(len(taken)),), unit="models"),
-            Figure(
-                name="of these only with numbers compared", unit="models",
-                values=(float(sum(cell["checks_reads"] for cell in taken)),),
+            figure("models", len(models), "models"),
+            figure("captured", len(taken), "models"),
+            figure(
+                "of these only with numbers compared",
+                sum(cell["checks_reads"] for cell in taken),
+                "models",
             ),
-            Figure(name="inputs not equal", values=(float(wrong),), unit="inputs", at_most=0),
-        ]  # fmt: skip
+            figure("inputs not equal", wrong, "inputs", at_most=0),
+        ]
     if ratios:
-        found.append(Figure(name="capture over lowest rung", values=tuple(ratios), unit="x"))
+        found.append(figure("capture over lowest rung", ratios, "x"))
     for name, cell in raw.items():
         if name.startswith(("train", "decode")):
             least = 5.0 if name.startswith("train") and device != "cpu" else None
-            found.append(
-                Figure(name=f"{name}: faster", values=(cell["speedup"],), unit="x", at_least=least)
-            )
+            found.append(figure(f"{name}: faster", cell["speedup"], "x", at_least=least))
         if cell.get("over_graph") is not None:
             over = (cell["over_graph"],)
-            found.append(Figure(name=f"{name}: over graph", values=over, unit="x", at_most=1.1))
+            found.append(figure(f"{name}: over graph", over, "x", at_most=1.1))
     return found
 
 
@@ -351,46 +318,19 @@ def main() -> None:
     """All parts, or those that are asked for."""
     parser = make_parser(__doc__)
     add_part_options(parser, duration_s=5.0)
-    parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker:
-        print(json.dumps(capture_share(options)))
-        return
-    wanted: dict[str, Callable[[], dict[str, Any]]] = {}
-    for name in _TIMED:
-        wanted[f"time {name}"] = lambda name=name: time_model(options, name)
-    wanted["train bert-base"] = lambda: train(options)
+    wanted: dict[str, Callable[[], dict[str, Any]]] = {
+        f"time {name}": functools.partial(time_model, options, name) for name in _TIMED
+    }
+    wanted["train bert-base"] = functools.partial(train, options)
     for name in ("llama-160m", "llama-1b"):
-        wanted[f"decode {name}"] = lambda name=name: decode(name, options)
-    raw = take_parts(__file__, wanted, options)
-    if not options.only or "capture" in options.only:
-        raw |= capture_zoo(options)
-    show("Captures", ("part", "what was found"), [(name, say(cell)) for name, cell in raw.items()])
-    environment = collect_environment(device=options.device).to_dict()
-    finish(
-        __file__, options, list_figures(raw, options.device), raw=list(raw), environment=environment
-    )
-
-
-def choose_models() -> Sequence[str]:
-    """The zoo without its single layers."""
-    return [spec.name for spec in list_models() if spec.family != "layer"]
-
-
-def say(cell: dict[str, Any]) -> str:
-    """One line of it."""
-    if "captured" not in cell:
-        return ", ".join(
-            f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
-            for key, value in cell.items()
-            if not isinstance(value, dict)
-        )
-    if not cell["captured"]:
-        return f"refused: {cell['reasons'][-1]}"[:100]
-    return (
-        f"{cell['operators']} operators, {cell['guards']} guards in {cell['guards_ns'] / 1e3:.1f} "
-        f"us, {cell['seconds']:.1f} s, {cell['different']} different"
-    )
+        wanted[f"decode {name}"] = functools.partial(decode, name, options)
+    for dtype in ("fp32",) if options.device == "cpu" else ("fp16", "fp32"):
+        for spec in list_models():
+            if spec.family != "layer":
+                take = functools.partial(capture_model, spec.name, dtype, options)
+                wanted[f"capture {spec.name} {dtype}"] = take
+    run_parts(__file__, wanted, options, functools.partial(list_figures, device=options.device))
 
 
 if __name__ == "__main__":

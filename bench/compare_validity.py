@@ -2,8 +2,9 @@
 
 Three kinds of pairs of source, written on the spot: the same work under other names and with other
 comments; 5 % more work (21 blocks in place of 20); and 5 layers in place of 4, which a gate has to
-fail. The surprising choice: a neighbour that comes and goes is part of the bench. It keeps one CPU
-busy for some seconds, and then not, as on a runner of CI.
+fail. A neighbour that comes and goes is part of the bench: it keeps one of two CPUs busy for some
+seconds, and then not, as on a runner of CI. A bigger host runs several pairs at once (--at-once),
+each on two CPUs of its own beside its own neighbour.
 
 Each pair is appended to a file as soon as it is done; the summary is computed from that file, so a
 run that stops at its time limit is continued with --resume.
@@ -12,6 +13,7 @@ run that stops at its time limit is continued with --resume.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import statistics
@@ -20,16 +22,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from pairs import VERDICTS, compute_wilson, open_run
 
 import record as frame
 from ftax.records.store import read_records
 from ftax.timing.comparison import Comparison
 
+VERDICTS = ("equal", "faster", "slower", "cannot-tell")
 KINDS = {"same": 100, "slow": 100, "layers": 20}  # pairs of each
 _TITLES = {
     "same": "other names and comments",
@@ -64,7 +66,7 @@ def make():
 '''
 _NEIGHBOUR = """
 import random, time
-draw = random.Random(0)
+draw = random.Random()
 while True:
     end = time.monotonic() + draw.uniform(1, 8)
     while time.monotonic() < end:
@@ -85,8 +87,8 @@ def write_source(path: Path, size: tuple[int, int], count: int, draw: random.Ran
     )  # fmt: skip
 
 
-def run_pair(kind: str, number: int) -> dict[str, Any]:
-    """What the command said of one pair, and how long it took."""
+def run_pair(kind: str, number: int, cpus: set[int]) -> dict[str, Any]:
+    """What the command said of one pair, run on ``cpus``, and how long it took."""
     draw = random.Random(f"{kind} {number}")
     size = _SIZES[number % len(_SIZES)]
     counts = {"same": (20, 20), "slow": (20, 21), "layers": (4, 5)}[kind]
@@ -98,8 +100,9 @@ def run_pair(kind: str, number: int) -> dict[str, Any]:
         options = ["--threads", "1", "--fail-on", "slower", "--json", "found.jsonl"]
         begin = time.monotonic()
         done = subprocess.run(
-            [*command, *options], cwd=folder, capture_output=True, text=True, check=False
-        )
+            [*bind(cpus), *command, *options],
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
         seconds = time.monotonic() - begin
         if done.returncode not in (0, 1):
             raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-300:]}")
@@ -117,13 +120,18 @@ def run_pair(kind: str, number: int) -> dict[str, Any]:
     }
 
 
+def bind(cpus: set[int]) -> list[str]:
+    """What starts a command on ``cpus``."""
+    return ["taskset", "--cpu-list", ",".join(map(str, sorted(cpus)))]
+
+
 @contextmanager
-def neighbour(is_wanted: bool) -> Iterator[None]:
-    """A process that keeps a CPU busy by turns."""
+def neighbour(is_wanted: bool, cpus: set[int]) -> Iterator[None]:
+    """A process that keeps one of ``cpus`` busy by turns."""
     if not is_wanted:
         yield
         return
-    process = subprocess.Popen([sys.executable, "-c", _NEIGHBOUR])
+    process = subprocess.Popen([*bind(cpus), sys.executable, "-c", _NEIGHBOUR])
     try:
         yield
     finally:
@@ -134,29 +142,43 @@ def neighbour(is_wanted: bool) -> Iterator[None]:
 def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) -> None:
     """Run what is missing, the kinds by turns; each finished pair is appended at once."""
     known = {(item["kind"], item["number"]) for item in done}
-    places = [
+    places = sorted(
         (number / count, kind, number)
         for kind, count in KINDS.items()
         for number in range(max(1, round(count * options.share)))
-    ]
+    )
+    left = iter([(kind, number) for _, kind, number in places if (kind, number) not in known])
     end = time.monotonic() + options.time_limit
-    for _, kind, number in sorted(places):
-        if (kind, number) in known:
-            continue
-        if time.monotonic() > end:
-            return
-        try:
-            item = run_pair(kind, number)
-        except RuntimeError as error:  # one broken pair must not cost the others
-            frame.progress(f"{kind} {number} failed: {error}")
-            continue
-        done.append({"run": run, "neighbour": options.neighbour, **item})
-        frame.append_line(options.pairs_file, done[-1])
-        low, high = item["ratio_interval"]
-        frame.progress(
-            f"{kind} {number}: {item['verdict']}, {item['ratio'] - 1:+.1%} ({low - 1:+.1%} to "
-            f"{high - 1:+.1%}), {item['pairs']} pairs, {item['seconds']:.0f} s"
-        )
+    cpus = sorted(os.sched_getaffinity(0))
+    if 2 * options.at_once > max(2, len(cpus)):
+        sys.exit(f"compare_validity: {len(cpus)} CPUs are too few for --at-once {options.at_once}")
+
+    def serve(lane: int) -> None:
+        own = set(cpus[2 * lane : 2 * lane + 2])
+        with neighbour(options.neighbour, own):
+            for kind, number in left:
+                if time.monotonic() > end:
+                    return
+                try:
+                    item = run_pair(kind, number, own)
+                except RuntimeError as error:  # one broken pair must not cost the others
+                    frame.progress(f"{kind} {number} failed: {error}")
+                    continue
+                done.append({"run": run, "neighbour": options.neighbour, **item})
+                frame.append_line(options.pairs_file, done[-1])
+                show_pair(item)
+
+    with ThreadPoolExecutor(options.at_once) as lanes:
+        list(lanes.map(serve, range(options.at_once)))
+
+
+def show_pair(item: Mapping[str, Any]) -> None:
+    """One line of progress."""
+    low, high = item["ratio_interval"]
+    frame.progress(
+        f"{item['kind']} {item['number']}: {item['verdict']}, {item['ratio'] - 1:+.1%} "
+        f"({low - 1:+.1%} to {high - 1:+.1%}), {item['pairs']} pairs, {item['seconds']:.0f} s"
+    )
 
 
 def summarise(done: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -173,6 +195,22 @@ def summarise(done: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
                 "seconds": [item["seconds"] for item in items],
             }
     return found
+
+
+def compute_wilson(hits: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a share, in percent (Wilson 1927)."""
+    z = 1.959964
+    centre = hits + z * z / 2
+    spread = z * math.sqrt(hits * (trials - hits) / trials + z * z / 4)
+    return 100 * (centre - spread) / (trials + z * z), 100 * (centre + spread) / (trials + z * z)
+
+
+def open_run(path: Path, *, resume: bool) -> tuple[str, list[dict[str, Any]]]:
+    """The name of a run and what it has done: a new one, or the last one of the file."""
+    if resume and (before := frame.read_lines(path)):
+        run = str(before[-1]["run"])
+        return run, [item for item in before if item["run"] == run]
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), []
 
 
 def make_figures(summary: Mapping[str, Mapping[str, Any]]) -> list[frame.Figure]:
@@ -202,6 +240,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pairs-file", type=Path, help="where pairs are appended")
     parser.add_argument("--resume", action="store_true", help="continue the file's last run")
     parser.add_argument("--neighbour", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--at-once", type=int, default=1, help="pairs, on two CPUs each (1)")
     options = parser.parse_args()
     options.share = options.share or (0.02 if options.quick else 1.0)
     folder = options.results or (Path(tempfile.mkdtemp()) if options.quick else frame.RESULTS)
@@ -214,8 +253,7 @@ def main() -> None:
     options = parse()
     os.environ["OMP_NUM_THREADS"] = "1"  # of the commands
     run, done = open_run(options.pairs_file, resume=options.resume)
-    with neighbour(options.neighbour):
-        run_pairs(options, run, done)
+    run_pairs(options, run, done)
     if not done:
         sys.exit("compare_validity: no pair was finished; give a longer --time-limit")
     summary = summarise(done)

@@ -24,8 +24,6 @@ import torch
 
 import ftax
 from ftax.ladders.receipt import Receipt
-from ftax.machines.environment import collect_environment
-from ftax.records.store import read_records
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.compilers.taken_apart import Parts, make_piece, take_apart
 from ftax.runtimes.compilers.torch_compile import Compilation
@@ -35,15 +33,15 @@ from ftax.steps.profiling_hook import watch_calls
 from ftax.timing.differences import compute_intervals
 from ftax.timing.session import measure, require
 from record import (
-    RESULTS,
     Figure,
     add_part_options,
-    finish,
+    figure,
     keep_receipt,
     make_parser,
     progress,
+    read_receipts,
+    run_parts,
     show,
-    take_parts,
 )
 
 _PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "compile-lines.svg"
@@ -336,22 +334,34 @@ def is_known(cell: dict[str, Any], line: str) -> bool:
 
 
 def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
-    """Over all cells that ran."""
-    found = [Figure(name="cells", values=(float(len(cells)),), unit="cells")]
+    """Over all cells that ran, whose lines are shown too; and a call's time by how many lengths it
+    meets in turn."""
+    cells = {name: cell for name, cell in cells.items() if name != "prices"}  # of an older ftax
+    shapes = cells.pop("shapes", {"shapes_us": {}})
+    rows = []
+    for name, cell in cells.items():
+        alone_ns = cell.get("alone_ns", {})
+        for line, (time_ns, _) in cell["lines"].items():
+            alone = f"{alone_ns[_ALONE[line]] / 1e3:,.1f}" if _ALONE.get(line) in alone_ns else "-"
+            rows.append((name, line, f"{time_ns / 1e3:,.1f}", alone))
+    for way, by_count in shapes["shapes_us"].items():
+        rows += [(f"{count} lengths", way, f"{us:,.1f}", "-") for count, us in by_count.items()]
+    show("compiled calls, us", ("cell", "line", "in the receipt", "alone"), rows, left=2)
+    found = [figure("cells", len(cells), "cells")]
     if not cells:
         return found
     worst = max(cell["sum_error"] for cell in cells.values())
-    found.append(
-        Figure(name="lines that do not sum to the latency", values=(worst,), unit="", at_most=1e-9)
-    )
+    found.append(figure("lines that do not sum to the latency", worst, at_most=1e-9))
     known = [(cell, line) for cell in cells.values() for line in _ALONE if is_known(cell, line)]
     if known:
         found.append(
-            Figure(
-                name="lines that agree with another measure", unit="lines",
-                values=(float(sum(agrees(*item) for item in known)),), at_least=len(known),
+            figure(
+                "lines that agree with another measure",
+                sum(agrees(*item) for item in known),
+                "lines",
+                at_least=len(known),
             )
-        )  # fmt: skip
+        )
     ratios = [
         sum(cell["calls_ns"].values()) / cell["issue_ns"]
         for cell in cells.values()
@@ -359,10 +369,7 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
     ]
     if ratios:
         found.append(
-            Figure(
-                name="calls alone, over generated Python", values=tuple(ratios),
-                unit="x", at_least=0.9, at_most=1.1,
-            )
+            figure("calls alone, over generated Python", ratios, "x", at_most=1.1, at_least=0.9)
         )  # fmt: skip
     return found
 
@@ -422,12 +429,6 @@ def show_beside(receipts: Sequence[Receipt]) -> None:
     show("us of a call, and shares of what AOTInductor saves", columns, rows)
 
 
-def read_receipts(name: str) -> list[Receipt]:
-    """Those of a file of bench/results/."""
-    found = read_records(RESULTS / name).records
-    return [item for item in found if isinstance(item, Receipt)]
-
-
 def name_receipt(receipt: Receipt) -> str:
     """ "bert-base on an H100, fp16, batch 1: 3,346 us"."""
     cell = receipt.rungs[0].cell
@@ -447,50 +448,15 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.draw:
-        draw(read_receipts("compile.jsonl"), _PICTURE)
-        show_beside(read_receipts("compile_beside.jsonl"))
+        draw(read_receipts("compile"), _PICTURE)
+        show_beside(read_receipts("compile_beside"))
         return
-    cells = take_parts(
-        __file__,
-        {
-            **{
-                f"{model} batch {batch}": functools.partial(take_costs, model, batch, options)
-                for model in _MODELS
-                for batch in _BATCHES
-            },
-            "shapes": lambda: take_shapes(options),
-        },
-        options,
-    )
-    names = list(cells)
-    shapes = cells.pop("shapes", None)
-    cells.pop("prices", None)  # of an earlier version
-    rows = [
-        (name, line, f"{time_ns / 1e3:,.1f}",
-         f"{cell['alone_ns'][_ALONE[line]] / 1e3:,.1f}" if line in _ALONE else "-")
-        for name, cell in cells.items() for line, (time_ns, _) in cell["lines"].items()
-    ]  # fmt: skip
-    show("compiled calls, us", ("cell", "line", "in the receipt", "alone"), rows, left=2)
-    left = [
-        (name, f"{cell['left_ns'][0] / 1e3:,.1f}",
-         " to ".join(f"{end / 1e3:,.1f}" for end in cell["left_ns"][1] or ()))
-        for name, cell in cells.items() if "left_ns" in cell
-    ]  # fmt: skip
-    show("what is left of guards without them, us", ("cell", "left", "95 % interval"), left)
-    called = [
-        (name, kind, f"{ns / 1e3:,.1f}", f"{cell['issue_ns'] / 1e3:,.1f}")
-        for name, cell in cells.items() for kind, ns in cell.get("calls_ns", {}).items() if ns
-    ]  # fmt: skip
-    show("what generated Python calls, us", ("cell", "kind", "alone", "in all"), called, left=2)
-    environment = collect_environment(device=options.device).to_dict()
-    if shapes is not None:
-        show(
-            "us of a call, by how many lengths it meets in turn",
-            ("compiled", *map(str, _LENGTHS)),
-            [(way, *(f"{value:,.0f}" for value in by_count.values()))
-             for way, by_count in shapes["shapes_us"].items()],
-        )  # fmt: skip
-    finish(__file__, options, list_figures(cells), raw=names, environment=environment)
+    wanted = {
+        f"{model} batch {batch}": functools.partial(take_costs, model, batch, options)
+        for model in _MODELS
+        for batch in _BATCHES
+    }
+    run_parts(__file__, {**wanted, "shapes": lambda: take_shapes(options)}, options, list_figures)
 
 
 if __name__ == "__main__":

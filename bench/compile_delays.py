@@ -21,13 +21,12 @@ import ftax
 from ftax.ladders.intervention import DELAYED_LAYERS, prepare_with_delayed_layer
 from ftax.ladders.ladder import COMPILE
 from ftax.ladders.lines import compute_lines
-from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.timing.session import measure, measure_together, require
-from record import Figure, add_part_options, finish, make_parser, show, take_parts
+from record import Figure, add_part_options, figure, make_parser, run_parts, show
 
 _DELAY_NS = 1_000_000
 _COLD_NS = 5_000_000  # so long a wait leaves the caches as cold as a longer one does
@@ -90,7 +89,7 @@ def take_guards(options: argparse.Namespace) -> dict[str, Any]:
 def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
     """Over the parts that ran, which are also shown."""
     figures = []
-    added = cells.pop("added guards", None)
+    added = cells.get("added guards")
     if added is not None:
         counts, guards, below = (added[key] for key in ("counts", "guards_ns", "below_ns"))
         rows = [
@@ -102,15 +101,12 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
         moved = abs(below[-1] - below[0]) / abs(guards[-1] - guards[0])
         show("us of a call, by how many guards it has", ("guards", "line", "line below"), rows)
         figures += [
-            Figure(name="guards: each", values=(each_ns,), unit="ns", at_least=1.0),
-            Figure(name="guards: R squared", values=(fit,), unit="", at_least=_LEAST_FIT),
-            Figure(
-                name="guards: line below, of what is added", values=(moved,), unit="",
-                at_most=_MOST_BESIDE,
-            ),
+            figure("guards: each", each_ns, "ns", at_least=1.0),
+            figure("guards: R squared", fit, at_least=_LEAST_FIT),
+            figure("guards: line below, of what is added", moved, at_most=_MOST_BESIDE),
         ]  # fmt: skip
-    if cells:
-        figures += show_changes([{name: cell["lines"] for name, cell in cells.items()}])
+    if delays := {name: cell["lines"] for name, cell in cells.items() if "lines" in cell}:
+        figures += show_changes([delays])
     return figures
 
 
@@ -122,13 +118,9 @@ def main() -> None:
     parts = {
         f"in {layer}": functools.partial(take_delay, layer, options) for layer in DELAYED_LAYERS
     }
+    parts["added guards"] = functools.partial(take_guards, options)
     with use_threads(1):  # all of it: TorchDynamo compiles again for another number
-        cells = take_parts(
-            __file__, {**parts, "added guards": lambda: take_guards(options)}, options
-        )
-    names = list(cells)
-    environment = collect_environment(device=options.device).to_dict()
-    finish(__file__, options, list_figures(cells), raw=names, environment=environment)
+        run_parts(__file__, parts, options, list_figures)
 
 
 if __name__ == "__main__":

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import ftax
 from ftax.errors import FtaxError, describe
-from ftax.paper.figures.drawing import save_sheet
-from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
-from ftax.paper.figures.view import View, make_point, split_views
+from ftax.paper.drawing import save_sheet
+from ftax.paper.machine_view import View, make_point, split_views
+from ftax.paper.sheet import Panel, Point, Series, Sheet
 from ftax.records.store import append_record
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
-from ftax.sweeps.knee.record import Over
-from ftax.sweeps.knee.run import knee
+from ftax.sweeps.knee import knee
+from ftax.sweeps.knee_record import Over
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.run import sweep
-from record import RESULTS, Figure, finish, make_parser, progress, show
+from record import RESULTS, Figure, figure, finish, make_parser, progress, show
 
 _PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "decode-tax"
 _MODELS = ("llama-160m", "llama-1b")
@@ -160,8 +160,8 @@ def list_figures(panels: list[Panel], results: SweepResults) -> list[Figure]:
     """Of each panel, what eager takes over its lowest rung, at its least and its largest size."""
     missing = sum(cell.status != "measured" for cell in results.cells)
     found = [
-        Figure(name="cells", values=(float(len(results.cells)),), unit="cells"),
-        Figure(name="cells without a number", values=(float(missing),), unit="cells", at_most=0),
+        figure("cells", len(results.cells), "cells"),
+        figure("cells without a number", missing, "cells", at_most=0),
     ]
     for panel in panels:
         for source in dict.fromkeys(series.source for series in panel.series):
@@ -174,7 +174,7 @@ def list_figures(panels: list[Panel], results: SweepResults) -> list[Figure]:
                 if fast is not None:
                     tax = 100 * (1 - fast.latency_ms / slow.latency_ms)
                     name = f"tax of {panel.title}, {panel.x_name} {slow.x:g}, {source}"
-                    found.append(Figure(name=name, values=(tax,), unit="%"))
+                    found.append(figure(name, tax, "%"))
     return found
 
 

@@ -26,7 +26,7 @@ from ftax.sweeps.grid import Grid
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import CELLS_FILE, SweepResults, read_times
 from ftax.sweeps.run import sweep
-from record import Figure, finish, make_parser, progress, show
+from record import Figure, figure, finish, make_parser, progress, show
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from support.ray_cluster import RayCluster, start_cluster
@@ -117,15 +117,14 @@ def measure_cluster(quick: bool, folder: Path) -> tuple[list[Figure], dict[str, 
     off_pct = 100 * abs(statistics.median(ratios) - 1)
     own = pairs["the second against the first"][1]
     figures = [
-        Figure(name="cells lost", values=(float(cells - len(timed)),), unit="", at_most=0),
-        Figure(name="cells timed twice", values=(float(sum(n > 1 for n in timed.values())),),
-               unit="", at_most=0),
-        Figure(name="nodes killed and added", values=(float(len(acts)),), unit="", at_least=2),
-        Figure(name="median ratio off by", values=(off_pct,), unit="%", at_most=3),
-        Figure(name="intervals that do not meet, Ray", values=(apart,), unit="", at_most=own),
-        Figure(name="intervals that do not meet, without", values=(float(own),), unit=""),
-        Figure(name="seconds, Ray", values=(ray_s,), unit="s"),
-        Figure(name="seconds, without", values=(first_s, second_s), unit="s"),
+        figure("cells lost", cells - len(timed), at_most=0),
+        figure("cells timed twice", sum(n > 1 for n in timed.values()), at_most=0),
+        figure("nodes killed and added", len(acts), at_least=2),
+        figure("median ratio off by", off_pct, "%", at_most=3),
+        figure("intervals that do not meet, Ray", apart, at_most=own),
+        figure("intervals that do not meet, without", own),
+        figure("seconds, Ray", ray_s, "s"),
+        figure("seconds, without", (first_s, second_s), "s"),
     ]  # fmt: skip
     raw = {
         "cells": cells,
@@ -157,8 +156,8 @@ def measure_gpus(quick: bool, folder: Path) -> tuple[list[Figure], dict[str, Any
         }
         progress(f"{gpus} GPUs: {seconds[gpus]:.0f} s, {details[gpus]}")
     ratio = seconds[1] / seconds[2]
-    figure = Figure(name="as fast on two GPUs", values=(ratio,), unit="times", at_least=1.8)
-    return [figure], {"cells": len(grid.cells()), "seconds": seconds, "details": details}
+    faster = figure("as fast on two GPUs", ratio, "times", at_least=1.8)
+    return [faster], {"cells": len(grid.cells()), "seconds": seconds, "details": details}
 
 
 def main() -> None:

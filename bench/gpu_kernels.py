@@ -1,33 +1,36 @@
-"""ftax's kernel trace against other instruments on the same work: torch.profiler and ncu.
+"""ftax's kernel trace against torch.profiler on the same work.
 
-BERT-base in fp16, as a CUDA graph and eager. torch.profiler reads the same CUPTI, so counts must be
-equal and the sum of kernel durations within 1 %; each instrument has a process of its own, since
-one leaves CUPTI changed for the next. ncu measures with counters, one kernel at a time. The
-surprising choice: only kernels above 20 us are held to 5 % there. Where a duration begins and ends
-is a matter of definition, and that is much of a short kernel; those are tabulated.
+BERT-base in fp16, eager and as a CUDA graph. Both read CUPTI, so the launches must be the same ones
+and the sum of kernel durations within 1 %; each instrument has a process, since one leaves CUPTI
+changed for the next. A fill that the driver runs as a kernel is left out: whether it becomes one is
+the driver's affair.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from kernel_lists import TRACERS, count_differences, is_fill
-from ncu import Profiled, profile_code
+from torch.profiler import ProfilerActivity, profile
 
-from ftax.errors import InvalidArgumentError
-from ftax.instruments.trace.names import shorten
+from ftax.errors import RunnerError
+from ftax.instruments.trace.integrity import judge
+from ftax.instruments.trace.kernel_set import find_memory_kind
+from ftax.instruments.trace.names import demangle, shorten
+from ftax.instruments.trace.run import trace_prepared
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
-from ftax.timing.candidate import Host
-from record import Figure, finish, make_parser, progress, run_json, show
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate, Host
+from record import figure, finish, make_parser, progress, run_json, show
 
 _MODEL = "bert-base"
 # Eager first: torch.profiler has crashed over graphs where CUPTI was used before.
@@ -36,185 +39,133 @@ _CASES: dict[str, tuple[str, Host]] = {
     "eager/cpp": ("eager", "cpp"),
     "cuda-graph/cpp": ("cuda-graph", "cpp"),
 }
-_NCU_CASE = "eager/cpp"  # so that kernels are launched one by one, and soon
-_LONG_NS = 20_000
-_LONG_RATIO = 0.05
-_NCU_TIMEOUT_S = 240.0
+_ITERATIONS, _WARMUP = 20, 5
+
+Launches = list[tuple[str, float]]  # of one inference, in order: name of the kernel, ns
+
+
+def trace_with_ftax(loaded: LoadedModel, prepared: Candidate) -> list[Launches]:
+    """Kernels of each inference."""
+    trace = trace_prepared(loaded, prepared, iterations=_ITERATIONS, kinds=())
+    verdict = judge(trace)
+    if not verdict.ok:
+        raise RunnerError(f"the trace of {trace.label} is unreliable: {'; '.join(verdict.reasons)}")
+    return [
+        [(one.name, float(one.duration_ns)) for one in part.kernels if not find_memory_kind(one)]
+        for part in trace.split()
+    ]
+
+
+def trace_with_torch(loaded: LoadedModel, prepared: Candidate) -> list[Launches]:
+    """The same from the file that torch.profiler exports, where kernels are told from copies."""
+    for _ in range(_WARMUP):
+        prepared.runner.run_once()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(_ITERATIONS):
+            prepared.runner.run_once()
+        torch.cuda.synchronize(loaded.device)
+    with tempfile.TemporaryDirectory(prefix="ftax-profile-") as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    found = sorted((e for e in events if e.get("cat") == "kernel"), key=lambda event: event["ts"])
+    kernels = [(e["name"], e["dur"] * 1e3) for e in found if not is_fill(e["name"])]
+    size, rest = divmod(len(kernels), _ITERATIONS)
+    if size == 0 or rest:
+        raise RunnerError(
+            f"torch.profiler has {len(kernels)} kernels of {_ITERATIONS} inferences, which cannot "
+            "have been the same ones each time"
+        )
+    return [kernels[start : start + size] for start in range(0, len(kernels), size)]
+
+
+def is_fill(name: str) -> bool:
+    """Whether the driver's own kernel for a memset has this name; as ftax counts them."""
+    text = demangle(name)
+    return "memset" in text.lower() and "::" not in text
+
+
+TRACERS = {"ftax": trace_with_ftax, "torch": trace_with_torch}
+
+
+def count_differences(names: Sequence[str], others: Sequence[str]) -> int:
+    """Launches, place by place, that are of another kernel or missing on one side."""
+    pairs = zip(map(shorten, names), map(shorten, others), strict=False)
+    return sum(a != b for a, b in pairs) + abs(len(names) - len(others))
 
 
 def work(instrument: str, quick: bool) -> dict[str, Any]:
-    """One process: one instrument on all cases; per case the names and, per inference, ns."""
-    trace = TRACERS[instrument]
+    """One process: one instrument on all cases; the names, and the kernel time of an inference."""
     cases = {}
-    for batch in choose_batches(quick):
+    for batch in (1,) if quick else (1, 32):  # kernels of a few us, and of tens of us
         loaded = load_model(_MODEL, dtype="fp16", device="cuda", batch=batch, tiny=quick)
         workspace = Workspace(loaded)
         for label, (runtime, host) in _CASES.items():
-            found = trace(loaded, find_runtime(runtime).prepare(workspace, host))
-            cases[name_case(batch, label)] = {
+            prepared = find_runtime(runtime).prepare(workspace, host)
+            found = TRACERS[instrument](loaded, prepared)
+            cases[f"batch {batch}, {label}"] = {
                 "names": [name for name, _ in found[0]],
-                "durations_ns": [[ns for _, ns in launches] for launches in found],
+                "sum_ns": statistics.median(sum(ns for _, ns in launches) for launches in found),
             }
     return {"cases": cases, "environment": collect_environment(device="cuda").to_dict()}
 
 
-def choose_batches(quick: bool) -> tuple[int, ...]:
-    """Kernels of a few us, and of tens of us."""
-    return (1,) if quick else (1, 32)
-
-
-def name_case(batch: int, label: str) -> str:
-    return f"batch {batch}, {label}"
-
-
-def run_instrument(instrument: str, quick: bool) -> dict[str, Any]:
-    """`work` in a process of its own."""
-    flags = ["--worker", "--instrument", instrument, *(["--quick"] if quick else [])]
-    output: dict[str, Any] = run_json([sys.executable, __file__, *flags])
-    return output
-
-
-def compare_with_torch(
+def compare(
     ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]], case: str
 ) -> dict[str, Any]:
     """Per pair of processes: launches that differ, and the ratio of kernel times."""
-    differences, sums = [], []
-    for one, other in zip(ours, theirs, strict=True):
-        a, b = one["cases"][case], other["cases"][case]
-        differences.append(count_differences(a["names"], b["names"]))
-        sums.append([statistics.median(map(sum, found["durations_ns"])) for found in (a, b)])
+    pairs = [(one["cases"][case], other["cases"][case])
+             for one, other in zip(ours, theirs, strict=True)]  # fmt: skip
     return {
-        "kernels": len(ours[0]["cases"][case]["names"]),
-        "differences": differences,
-        "sums_ns": sums,
-        "ratios": [theirs_ns / ours_ns for ours_ns, theirs_ns in sums],
+        "kernels": len(pairs[0][0]["names"]),
+        "differences": [float(count_differences(a["names"], b["names"])) for a, b in pairs],
+        "sums_ns": [[a["sum_ns"], b["sum_ns"]] for a, b in pairs],
+        "ratios": [b["sum_ns"] / a["sum_ns"] for a, b in pairs],
     }
 
 
-def run_ncu(ours: Sequence[dict[str, Any]], batch: int, quick: bool) -> dict[str, Any]:
-    """One inference under ncu against our medians over processes, launch by launch."""
-    runtime, host = _CASES[_NCU_CASE]
-    code = (
-        f"from ftax.ladders.trace import profile_once; "
-        f"profile_once({_MODEL!r}, runtime={runtime!r}, host={host!r}, "
-        f"device='cuda', dtype='fp16', batch={batch}, tiny={quick})"
-    )
-    profiled = profile_code(code, timeout_s=_NCU_TIMEOUT_S)
-    if profiled.reason:
-        return {"reason": profiled.reason}
-    return compare_with_ncu(profiled, [item["cases"][name_case(batch, _NCU_CASE)] for item in ours])
-
-
-def compare_with_ncu(profiled: Profiled, ours: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Launches that differ and, if none does, ours and ncu's duration of each in ns."""
-    pairs = zip(profiled.names, profiled.durations_ns, strict=True)
-    kept = [(name, ns) for name, ns in pairs if not is_fill(name)]
-    names = ours[0]["names"]
-    differences = count_differences(names, [name for name, _ in kept])
-    if differences:
-        return {"reason": "", "kernels": len(kept), "differences": differences, "launches": []}
-    columns = zip(*(row for item in ours for row in item["durations_ns"]), strict=True)
-    medians = [statistics.median(column) for column in columns]
-    launches = [
-        {"kernel": shorten(name), "ftax_ns": ours_ns, "ncu_ns": ncu_ns}
-        for (name, ncu_ns), ours_ns in zip(kept, medians, strict=True)
-    ]
-    return {"reason": "", "kernels": len(kept), "differences": 0, "launches": launches}
-
-
-def show_ncu(batch: int, found: dict[str, Any]) -> None:
-    """A row a kernel, by its share of the time."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for launch in found["launches"]:
-        groups.setdefault(launch["kernel"], []).append(launch)
-    rows = []
-    for kernel, launches in groups.items():
-        ours, ncu = (sum(item[key] for item in launches) for key in ("ftax_ns", "ncu_ns"))
-        each = [item["ncu_ns"] / item["ftax_ns"] for item in launches]
-        ends = f"{min(each):.2f} to {max(each):.2f}"
-        rows.append((ours, (kernel, str(len(launches)), f"{ours / 1e3:.1f}", f"{ncu / 1e3:.1f}",
-                            f"{statistics.median(each):.3f}", ends)))  # fmt: skip
-    columns = ("kernel", "launches", "ftax, us", "ncu, us", "median ratio", "from, to")
-    ordered = [row for _, row in sorted(rows, key=lambda item: -item[0])]
-    show(f"{_MODEL} fp16, {name_case(batch, _NCU_CASE)}: one inference", columns, ordered)
-
-
-def make_ncu_figures(batch: int, found: dict[str, Any]) -> list[Figure]:
-    """Launches that differ; long kernels against 5 %; short ones as they are."""
-    title = f"{name_case(batch, _NCU_CASE)}, ncu"
-    figures = [
-        Figure(name=f"{title}: launches that differ", values=(float(found["differences"]),),
-               unit="launches", at_most=0.0)
-    ]  # fmt: skip
-    for long in (True, False):
-        chosen = [item for item in found["launches"] if (item["ftax_ns"] > _LONG_NS) == long]
-        if not chosen:
-            continue
-        ratios = [item["ncu_ns"] / item["ftax_ns"] for item in chosen]
-        which = f"{title}: kernels {'above' if long else 'up to'} 20 us"
-        if long:
-            close = statistics.fmean(abs(ratio - 1) <= _LONG_RATIO for ratio in ratios)
-            figures.append(
-                Figure(name=f"{which} within 5 %", values=(close,), unit=f"of {len(chosen)}",
-                       at_least=1.0)
-            )  # fmt: skip
-        total = sum(item["ncu_ns"] for item in chosen) / sum(item["ftax_ns"] for item in chosen)
-        figures += [
-            Figure(name=f"{which}, sum", values=(total,), unit="of ftax's"),
-            Figure(name=f"{which}, median", values=(statistics.median(ratios),), unit="of ftax's"),
-        ]
-    return figures
-
-
-def make_torch_figures(case: str, found: dict[str, Any]) -> list[Figure]:
-    """Launches that differ, and kernel time within 1 %."""
-    return [
-        Figure(name=f"{case}: launches that differ", values=tuple(map(float, found["differences"])),
-               unit=f"of {found['kernels']}", at_most=0.0),
-        Figure(name=f"{case}: kernel time of torch.profiler", values=tuple(found["ratios"]),
-               unit="of ftax's", at_least=0.99, at_most=1.01),
-    ]  # fmt: skip
-
-
-def parse_options() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--no-ncu", action="store_true", help="compare with torch.profiler alone")
-    parser.add_argument("--instrument", choices=tuple(TRACERS), help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
 def main() -> None:
-    """Run all instruments, print the tables, save the record."""
-    options = parse_options()
+    """Run both instruments, print the table, save the record."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--instrument", choices=tuple(TRACERS), default="ftax")
+    options = parser.parse_args()
     if options.worker:
         print(json.dumps(work(options.instrument, options.quick)))
         return
-    if not torch.cuda.is_available():
-        progress("gpu_kernels: torch finds no CUDA device, so there are no kernels to compare")
-        return
-    if options.processes < 1:
-        raise InvalidArgumentError(f"--processes is {options.processes}; give 1 or more")
     outputs: dict[str, list[dict[str, Any]]] = {instrument: [] for instrument in TRACERS}
     for index in range(options.processes):
         for instrument in sorted(outputs, reverse=index % 2 == 1):  # neither is always the first
             progress(f"gpu_kernels: {instrument}, process {index + 1} of {options.processes}")
-            outputs[instrument].append(run_instrument(instrument, options.quick))
-    raw: dict[str, Any] = {"torch.profiler": {}, "ncu": {}}
-    figures: list[Figure] = []
-    for case in outputs["ftax"][0]["cases"]:
-        raw["torch.profiler"][case] = compare_with_torch(outputs["ftax"], outputs["torch"], case)
-        figures += make_torch_figures(case, raw["torch.profiler"][case])
-    for batch in () if options.no_ncu else choose_batches(options.quick):
-        progress(f"gpu_kernels: ncu, batch {batch}")
-        found = run_ncu(outputs["ftax"], batch, options.quick)
-        raw["ncu"][f"batch {batch}"] = found
-        if found["reason"]:
-            progress(f"gpu_kernels: no numbers from ncu: {found['reason']}")
-            continue
-        show_ncu(batch, found)
-        figures += make_ncu_figures(batch, found)
-    environment = outputs["ftax"][0]["environment"]
-    finish(__file__, options, figures, raw=raw, environment=environment)
+            flags = ["--worker", "--instrument", instrument, *["--quick"] * options.quick]
+            outputs[instrument].append(run_json([sys.executable, __file__, *flags]))
+    first = outputs["ftax"][0]
+    raw = {case: compare(outputs["ftax"], outputs["torch"], case) for case in first["cases"]}
+    rows = [
+        (case, str(found["kernels"]), f"{max(found['differences']):.0f}",
+         *(f"{statistics.median(ns) / 1e3:.1f}" for ns in zip(*found["sums_ns"], strict=True)),
+         f"{statistics.median(found['ratios']):.3f}")
+        for case, found in raw.items()
+    ]  # fmt: skip
+    columns = ("case", "kernels", "differ", "ftax, us", "torch.profiler, us", "ratio")
+    show(f"{_MODEL} fp16: kernels of an inference", columns, rows)
+    figures = []
+    for case, found in raw.items():
+        figures += [
+            figure(
+                f"{case}: launches that differ",
+                found["differences"],
+                f"of {found['kernels']}",
+                at_most=0.0,
+            ),
+            figure(
+                f"{case}: kernel time of torch.profiler",
+                found["ratios"],
+                "of ftax's",
+                at_most=1.01,
+                at_least=0.99,
+            ),
+        ]
+    finish(__file__, options, figures, raw=raw, environment=first["environment"])
 
 
 if __name__ == "__main__":

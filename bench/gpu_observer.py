@@ -1,15 +1,10 @@
 """What it costs to be watched: latency of one inference under each observer of the GPU.
 
-BERT-base eager, by Python and from the C++ tape: unobserved; under ftax's trace with kernel records
-alone, with calls of the runtime, and of the driver too; under torch.profiler. The surprising
-choice: all observers take turns in one process, in random order, and each is compared with the
-unobserved latency of its own round. That latency is not quite innocent, since an observer leaves
-CUPTI initialised behind it; what it left is a figure of its own, against the rounds before the
-first observer.
-
-What ftax leaves when it takes CUPTI out again comes first, in each process: unobserved, then by
-turns traced, detached, and unobserved. Latencies that the host decides go with its clock, so they
-are compared in cycles of the host's core. ``--left-behind --processes 10`` does that alone.
+BERT-base eager, by Python and from the C++ tape: unobserved, under ftax's trace, and under
+torch.profiler. All take turns in one process, in random order, and each is compared with the
+unobserved latency of its round. What ftax leaves when it takes CUPTI out again comes first:
+unobserved, then by turns traced, detached and unobserved. Latencies that the host decides go with
+its clock, so these are compared in cycles. ``--left-behind --processes 10`` does that alone.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Host
 from ftax.timing.session import quiet
-from record import Figure, finish, make_parser, progress, run_workers, show
+from record import Figure, figure, finish, make_parser, run_workers, show
 
 _MODEL = "bert-base"
 _SUBJECTS: dict[str, tuple[str, Host]] = {
@@ -41,21 +36,12 @@ _SUBJECTS: dict[str, tuple[str, Host]] = {
     "tape": ("eager", "cpp"),
 }
 _WARMUP = 5  # under the observer, in every round
-_NONE = "nothing"
-_OURS = "ftax, kernels"
-_TORCH = "torch.profiler, CUDA"
-
-Observer = Callable[[_core.Runner, int], list[int]]
+_NONE, _OURS, _TORCH = "nothing", "ftax, kernels", "torch.profiler, CUDA"
 
 
-def time_unobserved(runner: _core.Runner, iterations: int) -> list[int]:
-    """Wall time of each of ``iterations`` requests in ftax's loop, ns; it takes two rounds or
-    more."""
-    return _time(runner, iterations)[0]
-
-
-def _time(runner: _core.Runner, iterations: int) -> tuple[list[int], float]:
-    """The same, and how long the probe of the host's clock took, ns."""
+def time_requests(runner: _core.Runner, iterations: int) -> tuple[list[int], float]:
+    """Wall time of each of ``iterations`` requests in ftax's loop, ns, which takes two rounds or
+    more; and how long the probe of the host's clock took."""
     plan = _core.RoundPlan()
     rule = plan.rule
     rule.fixed, rule.min_rounds, rule.max_rounds = True, 2, 2
@@ -71,112 +57,73 @@ def _time(runner: _core.Runner, iterations: int) -> tuple[list[int], float]:
     return walls, statistics.median(probe.loop_ns for probe in result.probes)
 
 
-def look_left_behind(runner: _core.Runner, turns: int, iterations: int) -> dict[str, Any]:
-    """Latency before the first trace, after each trace that was detached, and after one that was
-    not, in lengths of the probe of the host's clock."""
+def trace(runner: _core.Runner, iterations: int, *kinds: str) -> list[int]:
+    """Wall times under ftax's trace: device activities, and calls of ``kinds``."""
+    traced = _core.trace_runner(runner, iterations=iterations, warmup=_WARMUP, kinds=list(kinds))
+    if not traced.kernels:
+        raise RunnerError(f"the trace of {runner.name} has no kernels; nothing was observed")
+    return [end - begin for begin, _, end in traced.iterations]
+
+
+def profile_with_torch(runner: _core.Runner, iterations: int) -> list[int]:
+    """Under torch.profiler, whose start and stop are outside of every request."""
+    with profile(activities=[ProfilerActivity.CUDA]):
+        return time_requests(runner, iterations)[0]
+
+
+_OBSERVERS: dict[str, Callable[[_core.Runner, int], list[int]]] = {
+    _NONE: lambda runner, iterations: time_requests(runner, iterations)[0],
+    _OURS: trace,
+    _TORCH: profile_with_torch,
+}
+
+
+def look_left_behind(runner: _core.Runner, turns: int, iterations: int) -> dict[str, float]:
+    """Latency after each trace that was detached, and after one that was not, over that before the
+    first, all in lengths of the probe of the host's clock."""
 
     def take_one() -> float:
-        walls, probe_ns = _time(runner, iterations)
+        walls, probe_ns = time_requests(runner, iterations)
         return _core.compute_median(walls) / probe_ns
 
-    observe = trace("runtime", "driver")
     with quiet():
         before = [take_one() for _ in range(turns)]
         after = []
         for _ in range(turns):
-            observe(runner, iterations)
+            trace(runner, iterations, "runtime", "driver")
             if not detach():
                 raise RunnerError("CUPTI could not be detached")
             after.append(take_one())
-        observe(runner, iterations)
+        trace(runner, iterations, "runtime", "driver")
         attached = [take_one() for _ in range(turns)]
         detach()
     middle = statistics.median(before)
     return {
-        "before": before, "after": after, "attached": attached,
-        "detached_ratio": statistics.median(after) / middle,
-        "attached_ratio": statistics.median(attached) / middle,
-    }  # fmt: skip
-
-
-def trace(*kinds: str) -> Observer:
-    """Under ftax's trace; device activities are always recorded, ``kinds`` beside them."""
-
-    def run(runner: _core.Runner, iterations: int) -> list[int]:
-        traced = _core.trace_runner(
-            runner, iterations=iterations, warmup=_WARMUP, kinds=list(kinds)
-        )
-        if not traced.kernels:
-            raise RunnerError(f"the trace of {runner.name} has no kernels; nothing was observed")
-        return [end - begin for begin, _, end in traced.iterations]
-
-    return run
-
-
-def profile_with_torch(*activities: ProfilerActivity) -> Observer:
-    """Under torch.profiler; its start and stop are outside of every request."""
-
-    def run(runner: _core.Runner, iterations: int) -> list[int]:
-        with profile(activities=list(activities)):
-            return time_unobserved(runner, iterations)
-
-    return run
-
-
-_OBSERVERS: dict[str, Observer] = {
-    _NONE: time_unobserved,
-    _OURS: trace(),
-    "ftax, + runtime calls": trace("runtime"),
-    "ftax, + driver calls": trace("runtime", "driver"),
-    _TORCH: profile_with_torch(ProfilerActivity.CUDA),
-    "torch.profiler, CPU + CUDA": profile_with_torch(ProfilerActivity.CPU, ProfilerActivity.CUDA),
-}
-
-
-def take(
-    observers: Sequence[str], runners: dict[str, _core.Runner], rounds: int, iterations: int
-) -> dict[str, dict[str, list[float]]]:
-    """Median latency of each runner under each observer, a value a round, ns; all in random order
-    in each round."""
-    order = random.Random(0)
-    found: dict[str, dict[str, list[float]]] = {
-        subject: {name: [] for name in observers} for subject in runners
+        "after a trace that was detached": statistics.median(after) / middle,
+        "after a trace that was not": statistics.median(attached) / middle,
     }
-    turns = [(subject, name) for subject in runners for name in observers]
+
+
+def take_turns(runner: _core.Runner, rounds: int, iterations: int) -> dict[str, float]:
+    """Latency under each observer over that of nothing in the same round, the median; and ftax's
+    over torch.profiler's."""
+    order = random.Random(0)
+    found: dict[str, list[float]] = {name: [] for name in _OBSERVERS}
     with quiet():
         for _ in range(rounds):
-            for subject, name in order.sample(turns, len(turns)):
-                walls = _OBSERVERS[name](runners[subject], iterations)
-                found[subject][name].append(_core.compute_median(walls))
+            for name in order.sample(list(_OBSERVERS), len(_OBSERVERS)):
+                found[name].append(_core.compute_median(_OBSERVERS[name](runner, iterations)))
                 gc.collect()  # what a profiler leaves; everything older is frozen
-    return found
-
-
-def describe(before_ns: list[float], latency_ns: dict[str, list[float]]) -> dict[str, Any]:
-    """With the ratio to the unobserved latency of the same round: median and interval."""
     return {
-        "before_ns": before_ns,
-        "latency_ns": latency_ns,
-        "ratios": {
-            name: divide(values, latency_ns[_NONE])
-            for name, values in latency_ns.items()
-            if name != _NONE
-        },
-        "ours_to_torch": divide(latency_ns[_OURS], latency_ns[_TORCH]),
-        "left_behind": statistics.median(latency_ns[_NONE]) / statistics.median(before_ns),
+        **{name: divide(found[name], found[_NONE]) for name in (_OURS, _TORCH)},
+        "ours_to_torch": divide(found[_OURS], found[_TORCH]),
+        "nothing_us": statistics.median(found[_NONE]) / 1e3,
     }
 
 
-def divide(values: Sequence[float], bases: Sequence[float]) -> dict[str, Any]:
-    """Ratio in each round: its median and distribution-free interval, with what it attains."""
-    found = _core.compute_median_interval(
-        [value / base for value, base in zip(values, bases, strict=True)]
-    )
-    return {
-        "median": found.median,
-        "interval": (found.interval.low, found.interval.high),
-        "confidence": found.confidence,
-    }
+def divide(values: Sequence[float], bases: Sequence[float]) -> float:
+    """The median ratio of a round."""
+    return statistics.median(a / b for a, b in zip(values, bases, strict=True))
 
 
 def work(quick: bool, left_behind: bool) -> dict[str, Any]:
@@ -192,99 +139,58 @@ def work(quick: bool, left_behind: bool) -> dict[str, Any]:
     for runner in runners.values():
         for _ in range(50):
             runner.run_once()
-    left = {name: look_left_behind(runners[name], rounds, iterations) for name in runners}
+    left = {name: look_left_behind(runner, rounds, iterations) for name, runner in runners.items()}
+    found = {
+        name: {} if left_behind else take_turns(runner, rounds, iterations)
+        for name, runner in runners.items()
+    }
     environment = collect_environment(device="cuda").to_dict()
-    if left_behind:
-        return {"left": left, "environment": environment}
-    before = take([_NONE], runners, rounds, iterations)
-    found = take(list(_OBSERVERS), runners, rounds, iterations)
-    subjects = {name: describe(before[name][_NONE], found[name]) for name in runners}
-    return {"subjects": subjects, "left": left, "environment": environment}
-
-
-def show_subjects(outputs: Sequence[dict[str, Any]]) -> None:
-    """One row an observer: the median process."""
-    for subject in _SUBJECTS:
-        found = [output["subjects"][subject] for output in outputs]
-        rows = []
-        for name in _OBSERVERS:
-            latency = statistics.median(
-                statistics.median(item["latency_ns"][name]) for item in found
-            )
-            if name == _NONE:
-                rows.append((name, f"{latency / 1e3:.1f}", "1", "-"))
-                continue
-            ratios = sorted((item["ratios"][name] for item in found), key=lambda r: r["median"])
-            middle = ratios[len(ratios) // 2]
-            ends = " to ".join(f"{end:.3f}" for end in middle["interval"])
-            told = f"{ends} ({middle['confidence']:.0%})"
-            rows.append((name, f"{latency / 1e3:.1f}", f"{middle['median']:.3f}", told))
-        columns = ("observer", "latency, us", "of unobserved", "interval (median process)")
-        show(f"{_MODEL} fp16, batch 1, {subject}", columns, rows)
+    return {"left": left, "observed": found, "environment": environment}
 
 
 def make_figures(outputs: Sequence[dict[str, Any]]) -> list[Figure]:
-    """What each observer costs; the targets are on the tape, which has least to hide it behind."""
+    """What each observer costs, and what a trace leaves; targets are on the tape, which hides least
+    of it."""
     figures = []
     for subject in _SUBJECTS:
-        found = [output["subjects"][subject] for output in outputs]
         on_tape = subject == "tape"
-        for name in found[0]["ratios"]:
-            values = tuple(item["ratios"][name]["median"] for item in found)
-            limit = 1.05 if on_tape and name == _OURS else None
-            title = f"{subject} under {name}"
-            figures.append(Figure(name=title, values=values, unit="of unobserved", at_most=limit))
-        against = tuple(item["ours_to_torch"]["median"] for item in found)
-        figures.append(
-            Figure(
-                name=f"{subject}: ftax, kernels, against torch.profiler, CUDA",
-                values=against,
-                unit="of its latency",
-                at_most=1.0 if on_tape else None,
-            )
-        )
-        left = tuple(item["left_behind"] for item in found)
-        figures.append(
-            Figure(
-                name=f"{subject}: unobserved, after all observers", values=left, unit="of before"
-            )
-        )
-    return figures
-
-
-def make_left_figures(outputs: Sequence[dict[str, Any]]) -> list[Figure]:
-    """What a trace leaves, with CUPTI taken out of the process and with CUPTI in it."""
-    figures = []
-    for subject in _SUBJECTS:
-        found = [output["left"][subject] for output in outputs]
-        for key, title, limit in (
-            ("detached_ratio", "after a trace that was detached", 1.02),
-            ("attached_ratio", "after a trace that was not", None),
-        ):
-            values = tuple(item[key] for item in found)
+        for title in outputs[0]["left"][subject]:
+            values = tuple(output["left"][subject][title] for output in outputs)
+            limit = 1.02 if title.endswith("detached") else None
             name = f"{subject}, {title}, in cycles"
-            figures.append(Figure(name=name, values=values, unit="of before", at_most=limit))
+            figures.append(figure(name, values, "of before", at_most=limit))
+        for key, name, unit, limit in (
+            (_OURS, f"{subject} under {_OURS}", "of unobserved", 1.05),
+            (_TORCH, f"{subject} under {_TORCH}", "of unobserved", None),
+            ("ours_to_torch", f"{subject}: {_OURS}, against {_TORCH}", "of its latency", 1.0),
+        ):
+            values = tuple(o["observed"][subject][key] for o in outputs if o["observed"][subject])
+            if values:
+                most = limit if on_tape else None
+                figures.append(figure(name, values, unit, at_most=most))
     return figures
 
 
 def main() -> None:
-    """Run the workers, print the tables, save the record."""
+    """Run the workers, print the table, save the record."""
     parser = make_parser(__doc__)
     parser.add_argument("--left-behind", action="store_true", help="only what a trace leaves")
     options = parser.parse_args()
     if options.worker:
         print(json.dumps(work(options.quick, options.left_behind)))
         return
-    if not torch.cuda.is_available():
-        progress("gpu_observer: torch finds no CUDA device, so there is nothing to observe")
-        return
-    flags = ["--left-behind"] if options.left_behind else []
-    outputs = run_workers(__file__, options, *flags)
-    figures = make_left_figures(outputs)
-    if not options.left_behind:
-        show_subjects(outputs)
-        figures += make_figures(outputs)
-    raw = [{name: output.get(name) for name in ("subjects", "left")} for output in outputs]
+    outputs = run_workers(__file__, options, *["--left-behind"] * options.left_behind)
+    rows = []
+    for subject in _SUBJECTS:
+        found = [{**o["left"][subject], **o["observed"][subject]} for o in outputs]
+        rows += [
+            (subject, name, f"{statistics.median(one[name] for one in found):.3f}")
+            for name in found[0]
+        ]
+    show(f"{_MODEL} fp16, batch 1: latency over that of nothing", ("subject", "under", "ratio"),
+         rows, left=2)  # fmt: skip
+    raw = [{name: output[name] for name in ("observed", "left")} for output in outputs]
+    figures = make_figures(outputs)
     finish(__file__, options, figures, raw=raw, environment=outputs[0]["environment"])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ftax import _core
 from ftax.errors import RunnerError
 from ftax.ladders.intervention import weigh_lines
-from record import Figure, show
+from record import Figure, figure, show
 
 # Of the injected time: a spin ends up to a clock read late, and what runs after it has gone cold
 # (a model of 350 us takes 7 us longer behind a wait of 200 us, wherever the wait comes from).
@@ -89,7 +89,7 @@ def show_changes(outputs: Sequence[Mapping[str, Sequence[Line]]]) -> list[Figure
                 ratios = tuple(item["change_ns"] / item["expected_ns"] for item in found)
                 limits = {"at_least": 1 - _TOLERANCE_RATIO, "at_most": 1 + _TOLERANCE_RATIO}
                 title = f"{name}: seen on {first['line']}"
-                figures.append(Figure(name=title, values=ratios, unit="of expected", **limits))
+                figures.append(figure(title, ratios, "of expected", **limits))
     columns = ("intervention", "line", "expected, us", "change, us", "95 % interval", "verdict")
     show("with the delay minus without it (median process)", columns, rows, left=2)
     return [*figures, _count_right(outputs)]
@@ -98,6 +98,4 @@ def show_changes(outputs: Sequence[Mapping[str, Sequence[Line]]]) -> list[Figure
 def _count_right(outputs: Sequence[Mapping[str, Sequence[Line]]]) -> Figure:
     lines = [[line for found in output.values() for line in found] for output in outputs]
     right = tuple(float(sum(line["verdict"] == "as expected" for line in found)) for found in lines)
-    return Figure(
-        name="lines as expected", values=right, unit="lines", at_least=float(len(lines[0]))
-    )
+    return figure("lines as expected", right, "lines", at_least=float(len(lines[0])))

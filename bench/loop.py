@@ -1,8 +1,7 @@
 """What one sample of the timed loop costs, and what other timers charge for the same nothing.
 
-The loop's promise is two clock reads and 10 ns. The surprising choice: the price of a whole sample
-is taken from the report of a warm-up of fixed length, which is the only place where the loop runs
-without the bookkeeping of a round around it.
+The loop's promise is two clock reads and 10 ns. The price of a whole sample is taken from the
+report of a warm-up of fixed length, where the loop runs without the bookkeeping of a round.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import json
 import statistics
 import time
 import timeit
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -20,19 +17,13 @@ from torch.utils.benchmark import Timer
 
 from ftax import _core
 from ftax.machines.environment import collect_environment
-from record import Figure, finish, make_parser, run_workers, show
+from record import figure, finish, make_parser, run_workers, show
 
 _BUDGET_NS = 10.0
 _REPEATS = 11
+_EMPTY, _PYTHON = "ftax loop, empty runner (C++)", "ftax loop, empty Python function"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Of one sample, ns. ``p50_ns`` is None where the tool takes no samples, only a total."""
-
-    p50_ns: float | None
-    mean_ns: float
-    wall_ns: float  # including all that the tool does between two samples
+Cost = dict[str, float]  # ns: p50 and mean of the samples, and wall per sample, all in
 
 
 def nothing() -> None:
@@ -43,22 +34,19 @@ def time_runner(runner: _core.Runner, samples: int) -> Cost:
     """The loop of ftax."""
     plan = _core.RoundPlan()
     rule = plan.rule
-    rule.fixed = True
-    rule.min_rounds = rule.max_rounds = 2
+    rule.fixed, rule.min_rounds, rule.max_rounds = True, 2, 2
     plan.rule = rule
     plan.warmup.iterations = plan.samples_per_round = samples
-    walls, p50s, means = [], [], []
+    found = []
     for _ in range(_REPEATS):
         (rounds,) = _core.measure_rounds([runner], plan).runners
         summary = _core.summarize(rounds.samples_ns[1][1:])
-        walls.append(rounds.warmup.elapsed_ns / rounds.warmup.iterations)
-        p50s.append(summary.p50)
-        means.append(summary.mean)
-    median = statistics.median
-    return Cost(p50_ns=median(p50s), mean_ns=median(means), wall_ns=median(walls))
+        wall_ns = rounds.warmup.elapsed_ns / rounds.warmup.iterations
+        found.append({"p50_ns": summary.p50, "mean_ns": summary.mean, "wall_ns": wall_ns})
+    return {key: statistics.median(cost[key] for cost in found) for key in found[0]}
 
 
-def time_python_loop(samples: int) -> Cost:
+def time_by_hand(samples: int) -> Cost:
     """What people write by hand."""
     clock = time.perf_counter_ns
     taken = [0] * samples
@@ -81,48 +69,32 @@ def time_torch_timer(samples: int) -> Cost:
     """torch.utils.benchmark.Timer, one execution a sample."""
     timer = Timer("nothing()", globals={"nothing": nothing})
     start = time.perf_counter_ns()
-    taken = [timer.timeit(1) for _ in range(samples)]
-    total_ns = time.perf_counter_ns() - start
-    return make_cost([measurement.mean * 1e9 for measurement in taken], total_ns)
-
-
-def time_total(function: Callable[[int], float], samples: int) -> Cost:
-    """A tool that reads the clock once for all executions; ``function`` returns ns for all."""
-    each = function(samples) / samples
-    return Cost(p50_ns=None, mean_ns=each, wall_ns=each)
+    taken = [timer.timeit(1).mean * 1e9 for _ in range(samples)]
+    return make_cost(taken, time.perf_counter_ns() - start)
 
 
 def make_cost(taken_ns: list[float] | list[int], total_ns: int) -> Cost:
     """From samples and the time that taking them took."""
-    return Cost(
-        p50_ns=statistics.median(taken_ns),
-        mean_ns=statistics.fmean(taken_ns),
-        wall_ns=total_ns / len(taken_ns),
-    )
+    p50_ns, mean_ns = statistics.median(taken_ns), statistics.fmean(taken_ns)
+    return {"p50_ns": p50_ns, "mean_ns": mean_ns, "wall_ns": total_ns / len(taken_ns)}
 
 
 def work(quick: bool) -> dict[str, Any]:
     """One process: the cost of a sample with each tool."""
     samples = 2_000 if quick else 20_000
     torch.set_num_threads(1)
-    python_runner = _core.PythonRunner(
+    called = _core.PythonRunner(
         nothing, "nothing", device="cpu", grad_mode=_core.GradMode.inference
     )
-    torch_timer = Timer("nothing()", globals={"nothing": nothing})
-    costs = {
-        "ftax loop, empty runner (C++)": time_runner(_core.EmptyRunner(), samples),
-        "ftax loop, empty Python function": time_runner(python_runner, samples),
-        "perf_counter_ns in a Python loop": time_python_loop(samples),
-        "timeit.repeat, number=1": time_timeit(samples),
-        "torch Timer.timeit(1)": time_torch_timer(samples // 20),
-        "timeit, one total": time_total(lambda n: timeit.timeit(nothing, number=n) * 1e9, samples),
-        "torch Timer, one total": time_total(
-            lambda n: torch_timer.timeit(n).mean * 1e9 * n, samples
-        ),
-    }
     return {
         "clock_read_ns": _core.measure_clock_cost().read_ns,
-        "costs": {name: asdict(cost) for name, cost in costs.items()},
+        "costs": {
+            _EMPTY: time_runner(_core.EmptyRunner(), samples),
+            _PYTHON: time_runner(called, samples),
+            "perf_counter_ns in a Python loop": time_by_hand(samples),
+            "timeit.repeat, number=1": time_timeit(samples),
+            "torch Timer.timeit(1)": time_torch_timer(samples // 20),
+        },
         "environment": collect_environment().to_dict(),
     }
 
@@ -135,37 +107,29 @@ def main() -> None:
         return
     outputs = run_workers(__file__, options)
 
-    def median(tool: str, field: str) -> str:
-        values = [output["costs"][tool][field] for output in outputs]
-        return "-" if values[0] is None else f"{statistics.median(values):.0f}"
+    def read(tool: str, key: str, reads: int = 0) -> tuple[float, ...]:
+        """Of each process, without so many reads of the clock."""
+        return tuple(o["costs"][tool][key] - reads * o["clock_read_ns"] for o in outputs)
 
     read_ns = statistics.median(output["clock_read_ns"] for output in outputs)
-    fields = ("p50_ns", "mean_ns", "wall_ns")
-    show(
-        f"ns per sample of nothing (one clock read: {read_ns:.1f} ns)",
-        ("tool", "sample p50", "sample mean", "wall per sample"),
-        [(tool, *(median(tool, field) for field in fields)) for tool in outputs[0]["costs"]],
-    )
-    empty = "ftax loop, empty runner (C++)"
-    over = {
-        field: tuple(o["costs"][empty][field] - 2 * o["clock_read_ns"] for o in outputs)
-        for field in ("p50_ns", "wall_ns")
-    }
-    called = tuple(o["costs"]["ftax loop, empty Python function"]["p50_ns"] for o in outputs)
+    keys = ("p50_ns", "mean_ns", "wall_ns")
+    rows = [
+        (tool, *(f"{statistics.median(read(tool, key)):.0f}" for key in keys))
+        for tool in outputs[0]["costs"]
+    ]
+    title = f"ns per sample of nothing (one clock read: {read_ns:.1f} ns)"
+    show(title, ("tool", "sample p50", "sample mean", "wall per sample"), rows)
     figures = [
-        Figure(
-            name="wall per sample beyond two clock reads",
-            values=over["wall_ns"],
-            unit="ns",
+        figure(
+            "wall per sample beyond two clock reads",
+            read(_EMPTY, "wall_ns", 2),
+            "ns",
             at_most=_BUDGET_NS,
         ),
-        Figure(
-            name="sample p50 beyond two clock reads",
-            values=over["p50_ns"],
-            unit="ns",
-            at_most=_BUDGET_NS,
+        figure(
+            "sample p50 beyond two clock reads", read(_EMPTY, "p50_ns", 2), "ns", at_most=_BUDGET_NS
         ),
-        Figure(name="sample p50 of an empty Python function", values=called, unit="ns"),
+        figure("sample p50 of an empty Python function", read(_PYTHON, "p50_ns"), "ns"),
     ]
     raw = [{key: o[key] for key in ("clock_read_ns", "costs")} for o in outputs]
     finish(__file__, options, figures, raw=raw, environment=outputs[0]["environment"])

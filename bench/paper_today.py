@@ -1,32 +1,37 @@
 """The numbers and pictures of docs/paper-today.md, from the committed records.
 
 The surprising choice: nothing of the page is typed. Its text is bench/paper_today.md, in which
-numbers have names (pages.py); its tables and pictures are drawn of the cells of one run.
+numbers have names; its tables and pictures are drawn of the cells of one run.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
+import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pages import DOCS, PageOfRecords, Section
-
 from ftax import Receipt
-from ftax.paper.claims.helpers import find_knee
-from ftax.paper.claims.record import Outcome, Verdict, find_claim
-from ftax.paper.figures.drawing import save_sheet
-from ftax.paper.figures.view import View, split_views
-from ftax.paper.items.catalogue import find_item
+from ftax.paper.claims.arithmetic import knee
+from ftax.paper.claims.claim_verdict import Outcome, Verdict
+from ftax.paper.claims.judge import read_paper
+from ftax.paper.claims.testing import find_claim
+from ftax.paper.drawing import save_sheet
+from ftax.paper.items import find_item
+from ftax.paper.machine_view import View, split_views
 from ftax.paper.reference import read_table
 from ftax.records.store import read_records
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults, read_days, read_times
-from record import RESULTS
+from record import RESULTS, read_receipts, show
 
-_PICTURES = DOCS / "pictures"
+PAGE = Path(__file__).parents[1] / "docs" / "paper-today.md"
+_TEMPLATE = Path(__file__).with_suffix(".md")
+_PICTURES = PAGE.parent / "pictures"
+_WIDEST = 60  # of what is printed of a number; the page has all of it
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 _LAST = _BATCHES[-1]
 _NO_GAIN = 5.0  # %
@@ -52,13 +57,32 @@ _OUTCOMES: Mapping[str, Outcome] = {
 _DISTURBED = ("eager", "torchscript")  # whose counters another run of Table 3 read again
 
 
+def read_stated(claim: str) -> dict[str, float]:
+    """By name, the first of the numbers that the paper's own data give a claim."""
+    values = read_paper(find_claim(claim)).values
+    return {name: numbers[0] for name, numbers in values.items() if numbers}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """What one section of a page says.
+
+    Attributes:
+        numbers: by the names that the template has, as they are printed.
+        holds: what its sentences take for granted, each with whether it is so.
+    """
+
+    numbers: Mapping[str, str]
+    holds: Mapping[str, bool] = field(default_factory=dict)
+
+
 class Records:
     """The committed records, as the sections read them."""
 
     def __init__(self, folder: Path = RESULTS) -> None:
         self.folder = folder / "paper"
         self.quick = folder / "paper_quick"
-        self.receipts_file = folder / "gpu_receipts_records.jsonl"
+        self.receipts = read_receipts("gpu_receipts_records", folder)
         # The host of the first had the calmer neighbours; the second has cells of later versions.
         self.view, self.busy = split_views(SweepResults.load(self.folder))
         self.table3 = split_views(SweepResults.load(folder / "paper_table3"))[-1]
@@ -79,11 +103,6 @@ class Records:
     def cut(self, model: str, runtime: str, dtype: str, batch: int, old: str = "eager") -> float:
         """How much of the latency of ``old`` a runtime saves, in %."""
         return 100 * (1 - self.ms(model, runtime, dtype, batch) / self.ms(model, old, dtype, batch))
-
-    def receipts(self) -> list[Receipt]:
-        """Those on record."""
-        found = read_records(self.receipts_file).records
-        return [item for item in found if isinstance(item, Receipt)]
 
 
 def describe_setting(records: Records) -> Section:
@@ -160,19 +179,11 @@ def describe_claims(records: Records) -> Section:
         "": Counter(item.today for item in verdicts[records.view.label].values()),
         "busy_": Counter(item.today for item in verdicts[records.busy.label].values()),
     }
-    without = [
-        (view, cell)
-        for view in (records.view, records.busy)
-        for cell in view.cells.values()
-        if cell.status != "measured"
-    ]
+    views = (records.view, records.busy)
+    cells = [cell for view in views for cell in view.cells.values()]
     return Section(
         numbers={
-            "missing": "\n".join(
-                f"- `{cell.cell.label()}` on the {name_briefly(view)}: "
-                f"{cell.reason.partition('; ')[0]}."  # what follows is a remedy
-                for view, cell in without
-            ),
+            "missing": "; ".join(c.cell.label() for c in cells if c.status != "measured"),
             "claims": str(len({name for group in verdicts.values() for name in group})),
             "claims_of_one": str(sum(counts[""].values())),
             **{
@@ -187,7 +198,7 @@ def describe_claims(records: Records) -> Section:
 def read_verdicts(records: Records) -> dict[str, dict[str, Verdict]]:
     """By the machines whose cells they are of ("H200", or several, or ""), then by claim."""
     found: dict[str, dict[str, Verdict]] = {}
-    for item in read_records(records.folder / "claims.jsonl").records:
+    for item in read_records(records.folder / "claims.jsonl.xz").records:
         if isinstance(item, Verdict):
             found.setdefault(item.machine.removeprefix("NVIDIA "), {})[item.id] = item
     return found
@@ -242,18 +253,18 @@ def say_ms(view: View, runtime: str) -> str:
 
 def describe_knee(records: Records) -> Section:
     """Where the plateau of eager ends, and what it costs."""
-    paper = find_claim("S4-flat-eager-batch").computed
+    paper = read_stated("S4-flat-eager-batch")
     numbers: dict[str, str] = {}
     knees = {}
     for model, letter in (("bert-base", "b"), ("resnet-50", "r")):
         for dtype in ("fp16", "fp32"):
             series = [records.ms(model, "eager", dtype, batch) for batch in _BATCHES]
             name = f"knee_{letter}{dtype[2:]}"
-            knees[name] = find_knee(series)
+            knees[name] = int(knee(series))
             numbers[name] = str(knees[name])
-            numbers[f"{name}_paper"] = str(paper[name])
+            numbers[f"{name}_paper"] = f"{paper[name]:.0f}"
     share = records.cell("bert-base", "eager", "fp16", 1).overhead_share or 0.0
-    papers = find_claim("S3.2-share-falls").computed["share_pct"]
+    papers = read_stated("S3.2-share-falls")
     graph = records.cut("bert-base", "cuda-graph", "fp16", 1)
     single = [
         100 * (records.cell("bert-base", "eager", "fp32", batch).overhead_share or 0.0)
@@ -263,9 +274,9 @@ def describe_knee(records: Records) -> Section:
         "share32_b1": f"{single[0]:.0f}",
         "share32_b2": f"{single[1]:.0f}",
         "share_b1": f"{100 * share:.0f}",
-        "share_b1_paper": f"{papers[0]:.0f}",
+        "share_b1_paper": f"{papers['share_pct']:.0f}",
         "graph_cut": f"{graph:.0f}",
-        "graph_cut_paper": f"{find_claim('S4.1-cudagraphs-small').computed['cut_b1']:.0f}",
+        "graph_cut_paper": f"{read_stated('S4.1-cudagraphs-small')['cut_b1']:.0f}",
     }
     return Section(
         numbers=numbers,
@@ -295,7 +306,7 @@ def describe_frameworks(records: Records) -> Section:
         numbers[f"eager_kernels_{dtype}"] = str(
             records.cell("bert-base", "eager", dtype, 1).kernels
         )
-    papers = find_claim("S4.1-converge-large").computed
+    papers = read_stated("S4.1-converge-large")
     numbers["paper_spread"] = f"{papers['spread_b16_b128']:.2f}"
     resnet = [records.ms("resnet-50", name, "fp16", _LAST) for name in ("torchscript", "eager")]
     numbers["resnet_ts"] = f"{resnet[0] / resnet[1]:.2f}"
@@ -335,7 +346,7 @@ def describe_nested(records: Records) -> Section:
         / (records.cell("bert-base", "padded", dtype, _LAST).busy_ns or 1)
         for dtype in cuts
     }
-    paper = find_claim("S4.1-nested-large").computed["cut_vs_eager_padded_b128"]
+    paper = read_stated("S4.1-nested-large")["cut_vs_eager_padded_b128"]
     numbers = {"nested_paper": f"{paper:.1f}"}
     for dtype, cut in cuts.items():
         numbers |= {
@@ -375,7 +386,7 @@ def describe_torchscript(records: Records) -> Section:
     return Section(
         numbers={
             "ts_bert": f"{cuts['BERT']:.1f}",
-            "ts_bert_paper": f"{find_claim('S4.1-faster-at-b1').computed['ts_cut_b16']:.1f}",
+            "ts_bert_paper": f"{read_stated('S4.1-faster-at-b1')['ts_cut_b16']:.1f}",
             "ts_none": " and ".join(none),
             "ts_others": str(len(others)),
             "ts_middle": f"{statistics.median(others.values()):.0f}",
@@ -414,7 +425,7 @@ def _choose_receipts(records: Records) -> list[Receipt]:
     wanted = ("bert-base", 1, "fp16")
     return [
         item
-        for item in records.receipts()
+        for item in records.receipts
         if (item.rungs[0].cell.model, item.rungs[0].cell.batch, item.rungs[0].cell.dtype) == wanted
     ]
 
@@ -465,8 +476,8 @@ def draw(records: Records, folder: Path) -> None:
     _draw_item("fig3", view, (), folder / "framework-overhead-h200")
     _draw_item("fig4", view, ("BERT, fp16", "BERT, fp32"), folder / "today-frameworks")
     _draw_item("fig5", view, (), folder / "today-nested")
-    paper = {"BERT": find_claim("S4.1-faster-at-b1").computed["ts_cut_b16"],
-             "ResNet-50": find_claim("S4.1-faster-at-b1").computed["ts_cut_r16"]}  # fmt: skip
+    paper = {"BERT": read_stated("S4.1-faster-at-b1")["ts_cut_b16"],
+             "ResNet-50": read_stated("S4.1-faster-at-b1")["ts_cut_r16"]}  # fmt: skip
     _draw_bars(
         list_torchscript(records), paper, "% of eager's latency that TorchScript saves at batch 1",
         folder / "today-torchscript.svg",
@@ -506,13 +517,53 @@ def _draw_bars(
         pyplot.close(figure)
 
 
-PAGE = PageOfRecords(
-    script=__file__,
-    page=DOCS / "paper-today.md",
-    sections=SECTIONS,
-    load=Records,
-    draw=lambda records: draw(records, _PICTURES),
-)
+def fill(template: str, sections: Iterable[Section]) -> str:
+    """The template with its numbers. Raises ValueError for a sentence that is no longer so, and for
+    a number that the template has and no section, or the other way round."""
+    numbers: dict[str, str] = {}
+    for section in sections:
+        turned = [words for words, holds in section.holds.items() if not holds]
+        if turned:
+            raise ValueError(f"no longer so: {'; '.join(turned)}: rewrite {_TEMPLATE.name}")
+        numbers |= section.numbers
+    unused = [number for number in numbers if f"{{{number}}}" not in template]
+    if unused:
+        raise ValueError(f"{_TEMPLATE.name} has no {', '.join(unused)}: use or drop them")
+    try:
+        return template.format_map(numbers)
+    except KeyError as error:
+        raise ValueError(f"{_TEMPLATE.name} has the unknown {error}") from error
+
+
+def render(sections: Iterable[Section]) -> str:
+    """The page. Raises ValueError as `fill` does."""
+    return fill(_TEMPLATE.read_text("utf-8"), sections)
+
+
+def main() -> None:
+    """Print the numbers, or write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="all if left out")
+    parser.add_argument("--write", action="store_true", help="write the page and its pictures")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
+    options = parser.parse_args()
+    records = Records(options.results)
+    found = {name: SECTIONS[name](records) for name in options.sections or SECTIONS}
+    for name, section in found.items():
+        first = [
+            (number, text.partition("\n")[0][:_WIDEST]) for number, text in section.numbers.items()
+        ]
+        show(name, ("number", "value"), first)
+        for words, holds in section.holds.items():
+            print(f"{'yes' if holds else 'NO '}  {words}")
+    if options.write:
+        try:
+            text = render(found.values())
+        except ValueError as error:
+            sys.exit(f"paper_today: {error}")
+        draw(records, _PICTURES)
+        PAGE.write_text(text, "utf-8")
+
 
 if __name__ == "__main__":
-    PAGE.run(__doc__)
+    main()

@@ -1,45 +1,44 @@
-"""The frame that every benchmark shares: fresh worker processes, one table, one JSON line a run.
+"""What the scripts of this folder share: fresh processes, figures with targets, and the record.
 
-The surprising choice: a script is its own worker. It starts itself with ``--worker`` once per
-repetition, because two numbers from one process share its memory layout and its luck; a figure is
-the median over processes, and its values are stored beside it. A target that is missed is a result
-like any other: only a script that breaks exits with a failure.
+A script is its own worker: it starts itself with ``--worker``, once a repetition, since two numbers
+from one process share its memory layout. A figure is the median over processes. A missed target is
+a result; a script that breaks exits with a failure.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import lzma
+import math
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, describe
+from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import collect_environment
-from ftax.records.store import append_record
+from ftax.records.store import find_results as find_file
+from ftax.records.store import make_line, read_records
 from ftax.reports.table import Rows
 
-if TYPE_CHECKING:
-    from ftax.ladders.receipt import Receipt
-
-# History of the format. 1: the first.
 SCHEMA_VERSION = 1
-
+_WIDEST = 300  # characters of what a part found, in the table
 RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A named number with one value per process; the figure itself is their median."""
+    """A number with one value a process, and the range that was aimed at."""
 
     name: str
     values: tuple[float, ...]
@@ -54,32 +53,39 @@ class Figure:
 
     @property
     def target(self) -> str | None:
-        """The range that was aimed at, in words; None where there is no target."""
-        words = []
-        if self.at_least is not None:
-            words.append(f"at least {self.at_least:g}")
-        if self.at_most is not None:
-            words.append(f"at most {self.at_most:g}")
-        return " and ".join(words) or None
+        """The range in words; None where there is no target."""
+        ends = (("at least", self.at_least), ("at most", self.at_most))
+        return " and ".join(f"{words} {end:g}" for words, end in ends if end is not None) or None
 
     @property
     def met(self) -> bool | None:
         """Whether the median lies in that range."""
         if self.target is None:
             return None
-        low = -float("inf") if self.at_least is None else self.at_least
-        high = float("inf") if self.at_most is None else self.at_most
-        return low <= self.value <= high
+        low = -math.inf if self.at_least is None else self.at_least
+        return low <= self.value <= (math.inf if self.at_most is None else self.at_most)
 
     def to_dict(self) -> dict[str, object]:
         """As it is stored."""
         return {
-            "value": self.value,
-            "unit": self.unit,
-            "target": self.target,
-            "met": self.met,
+            "value": self.value, "unit": self.unit, "target": self.target, "met": self.met,
             "values": list(self.values),
-        }
+        }  # fmt: skip
+
+
+def figure(
+    name: str,
+    values: float | Iterable[float],
+    unit: str = "",
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> Figure:
+    """A figure of one value, or of one a process."""
+    several = values if isinstance(values, Iterable) else (values,)
+    return Figure(
+        name=name, values=tuple(map(float, several)), unit=unit, at_most=at_most, at_least=at_least
+    )
 
 
 def make_parser(doc: str | None) -> argparse.ArgumentParser:
@@ -145,6 +151,21 @@ def take_parts(
     return found
 
 
+def run_parts(
+    script: str,
+    wanted: Mapping[str, Callable[[], dict[str, Any]]],
+    options: argparse.Namespace,
+    list_figures: Callable[[dict[str, dict[str, Any]]], Sequence[Figure]],
+) -> None:
+    """Take the parts, print what was found, and append the record."""
+    found = take_parts(script, wanted, options)
+    rows = [(name, json.dumps(part)[:_WIDEST]) for name, part in found.items()]
+    show(Path(script).stem, ("part", "what was found"), rows, left=2)
+    environment = collect_environment(device=options.device).to_dict()
+    figures = list_figures(found)
+    finish(script, options, figures, raw=list(found), environment=environment)
+
+
 def name_device(environment: Mapping[str, Any]) -> str:
     """The kind of it: "NVIDIA H200", or that of the CPU."""
     gpu = environment.get("gpu")
@@ -159,7 +180,7 @@ def run_workers(script: str, options: argparse.Namespace, *extra: str) -> list[A
         raise InvalidArgumentError(f"--processes is {options.processes}; give 1 or more")
     outputs: list[Any] = []
     longest_s, start = 0.0, time.monotonic()
-    limit_s = getattr(options, "workers_limit", None) or float("inf")
+    limit_s = options.workers_limit or math.inf
     for index in range(options.processes):
         begin = time.monotonic()
         if outputs and begin - start + longest_s > limit_s:
@@ -173,24 +194,21 @@ def run_workers(script: str, options: argparse.Namespace, *extra: str) -> list[A
 
 
 def run_json(
-    command: Sequence[str],
-    *,
-    given: str | None = None,
-    timeout_s: float | None = None,
+    command: Sequence[str], *, given: str | None = None, timeout_s: float | None = None
 ) -> Any:
-    """The JSON on the last line that ``command`` prints. Raises RunnerError if it fails, with the
-    last step that it told of.
+    """The JSON on the last line that ``command`` prints, given ``given`` on its standard input.
 
-    ``given`` is its standard input.
+    Raises RunnerError if it fails or takes too long, with the last step that it told of.
     """
-    finished = subprocess.run(
-        command,
-        input=given,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout_s,
-    )
+    try:
+        finished = subprocess.run(
+            command, input=given, capture_output=True, text=True, check=False, timeout=timeout_s
+        )
+    except subprocess.TimeoutExpired as error:
+        told = error.stderr or b""
+        text = told if isinstance(told, str) else told.decode(errors="replace")
+        last = (text.strip().splitlines() or ["nothing"])[-1]
+        raise RunnerError(f"not done after {timeout_s:.0f} s; its last line: {last}") from None
     lines = finished.stdout.splitlines()
     if finished.returncode != 0 or not lines:
         said = finished.stderr.strip().splitlines() or ["it printed nothing"]
@@ -210,13 +228,10 @@ def show(
 ) -> None:
     """Print a table; all but the first ``left`` columns are numbers."""
     table = Rows(
-        title=title,
-        columns=tuple(columns),
-        numeric=tuple(columns[left:]),
+        title=title, columns=tuple(columns), numeric=tuple(columns[left:]),
         rows=tuple(tuple(row) for row in rows),
-    )
-    width = None if sys.stdout.isatty() else 140
-    Console(width=width).print(table)
+    )  # fmt: skip
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
 def finish(
@@ -256,41 +271,53 @@ def find_folder(options: argparse.Namespace) -> Path | None:
 def keep_receipt(script: str, options: argparse.Namespace, receipt: Receipt) -> None:
     """In ``<results>/<script>_records.jsonl``, where there is a folder."""
     if (folder := find_folder(options)) is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        append_record(folder / f"{Path(script).stem}_records.jsonl", receipt)
+        append_text(folder / f"{Path(script).stem}_records.jsonl", make_line(receipt))
 
 
 def make_head(script: str, environment: Mapping[str, object]) -> dict[str, object]:
     """What every record says of its making."""
+    # Without folders, which differ everywhere.
+    arguments = [Path(item).name if os.sep in item else item for item in sys.argv[1:]]
     return {
         "schema_version": SCHEMA_VERSION,
         "bench": Path(script).stem,
-        "command": describe_command(script),
+        "command": " ".join(["python", f"bench/{Path(script).name}", *arguments]),
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment,
     }
 
 
-def describe_command(script: str) -> str:
-    """The command line without folders, which are nobody's business and differ everywhere."""
-    arguments = [Path(item).name if os.sep in item else item for item in sys.argv[1:]]
-    return " ".join(["python", f"bench/{Path(script).name}", *arguments])
-
-
 def append_line(path: Path, record: Mapping[str, object]) -> None:
-    """Append one JSON line in a single write, so that a crash leaves no half of one behind it."""
+    """Append a record as a line of JSON."""
+    append_text(path, json.dumps(record, separators=(",", ":"), allow_nan=False))
+
+
+def append_text(path: Path, line: str) -> None:
+    """Append a line in a single write, so that a crash leaves no half of one behind it; to the
+    compressed file of that name where there is one, as a stream more."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
-    with path.open("ab", buffering=0) as file:
-        file.write(line.encode())
+    content = f"{line}\n".encode()
+    found = find_file(path) or path
+    with found.open("ab", buffering=0) as file:
+        file.write(lzma.compress(content) if found.suffix == ".xz" else content)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The records of a file; an unfinished last line is left out, a missing file is empty."""
-    if not path.exists():
+    """The records of a file, or of the compressed one of that name; an unfinished last line is left
+    out, a missing file is empty."""
+    found = find_file(path)
+    if found is None:
         return []
-    whole = path.read_text().rpartition("\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
+    content = found.read_bytes()
+    text = (lzma.decompress(content) if found.suffix == ".xz" else content).decode()
+    return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
+
+
+def read_receipts(name: str, folder: Path = RESULTS) -> list[Receipt]:
+    """Those of ``<folder>/<name>.jsonl``, compressed or not."""
+    path = folder / f"{name}.jsonl"
+    records = read_records(find_file(path) or path).records
+    return [item for item in records if isinstance(item, Receipt)]
 
 
 def show_figures(name: str, figures: Sequence[Figure]) -> None:

@@ -1,9 +1,8 @@
-"""Receipts that pages show: printed from their records, so that a page cannot show another one.
+"""Parts of pages that are printed from records, so that a page cannot show other ones.
 
-A page names the record in a comment above the block, `<!-- shown: FILE LINE WIDTH PART ... -->`:
-the file is one of bench/results, the line counts from 1, and the parts are those of `PARTS`, or of
-`MIX_PARTS` for a mix. Two lines, 1:2, are compared, and the parts are those of `CHANGES`. The
-surprising choice: people write these pages, and the script replaces the blocks alone.
+The comment above a block names it. `<!-- shown: FILE LINE WIDTH PART ... -->` is a result in a
+file of bench/results, whose lines count from 1, with parts of `PARTS`; two lines, 1:2, are receipts
+that are compared, with parts of `CHANGES`. `<!-- measured: TABLE -->` is one of `measured.py`.
 """
 
 from __future__ import annotations
@@ -13,42 +12,34 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from pages import DOCS
+from measured import TABLES, make_table
 from rich.console import RenderableType
 
 from ftax import Comparison, Receipt, compare
-from ftax.ladders.mix_receipt import MixReceipt
-from ftax.records.store import read_records
+from ftax.records.result import Shown
+from ftax.records.store import find_results, read_records
 from ftax.reports.tables.comparison_table import (
     describe_largest,
     draw_comparisons,
     make_change_table,
     make_line_change_table,
 )
-from ftax.reports.tables.mix_table import draw_mix, make_mix_tables
-from ftax.reports.tables.receipt_table import draw_receipt, make_line_table
+from ftax.reports.tables.receipt_table import make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.terminal import plain, to_text
 from record import RESULTS
 
-_ROOT = DOCS.parent
-PAGES = (_ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
-PARTS: Mapping[str, Callable[[Receipt], RenderableType]] = {
-    "lines": lambda receipt: make_line_table(receipt),
+_ROOT = Path(__file__).parents[1]
+PAGES = (_ROOT / "README.md", *sorted((_ROOT / "docs").rglob("*.md")))
+PARTS: Mapping[str, Callable[[Any], RenderableType]] = {
+    "lines": make_line_table,
     "runtimes": lambda receipt: make_runtime_tables(receipt)[0],
     "advice": lambda receipt: plain(receipt.recommendation),
     "adoption": lambda receipt: plain(receipt.adoption),
-    "all": draw_receipt,
-    "screen": lambda receipt: receipt.draw(more="ftax show --all"),
-}
-MIX_PARTS: Mapping[str, Callable[[MixReceipt], RenderableType]] = {
-    "lines": lambda mix: make_mix_tables(mix)[0],
-    "parts": lambda mix: make_mix_tables(mix)[1],
-    "runtimes": lambda mix: make_mix_tables(mix)[2],
-    "advice": lambda mix: plain(mix.recommendation),
-    "all": draw_mix,
-    "screen": lambda mix: mix.draw(more="ftax show --all"),
+    "all": lambda result: result.details,
+    "screen": lambda result: result.draw(more="ftax show --all"),
 }
 CHANGES: Mapping[str, Callable[[Comparison], RenderableType]] = {
     "lines": make_line_change_table,
@@ -56,58 +47,53 @@ CHANGES: Mapping[str, Callable[[Comparison], RenderableType]] = {
     "largest": lambda comparison: plain(describe_largest(comparison)),
     "all": draw_comparisons,
 }
-_BLOCK = re.compile(r"<!-- shown: (?P<what>[^>]*?) -->\n```\n(?P<text>.*?)```\n", re.DOTALL)
+_SHOWN = re.compile(r"(<!-- shown: (?P<what>[^>]*?) -->\n```\n)(?P<text>.*?)(?=```\n)", re.DOTALL)
+_MEASURED = re.compile(r"(<!-- measured: (?P<what>[^>]*?) -->\n)(?P<text>(\|.*\n)*)")
 
 
-def show_receipt(receipt: Receipt | MixReceipt, width: int, *parts: str) -> str:
-    """What a terminal of so many columns has, an empty line between the parts."""
-    if isinstance(receipt, MixReceipt):
-        return "\n".join(to_text(MIX_PARTS[part](receipt), width=width) for part in parts)
-    return "\n".join(to_text(PARTS[part](receipt), width=width) for part in parts)
+def show_result(what: str) -> str:
+    """The text of a block. Raises ValueError for what names no result, no width or no part."""
+    try:
+        file, lines, width, *parts = what.split()
+        found = [_read_result(file, int(number)) for number in lines.split(":")]
+        if len(found) == 1:
+            drawn = [PARTS[part](found[0]) for part in parts]
+        else:
+            a, b = found
+            drawn = [CHANGES[part](compare(a, b, names=("before", "after"))) for part in parts]
+        return "\n".join(to_text(part, width=int(width)) for part in drawn)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"<!-- shown: {what} -->: {error}; write FILE LINE WIDTH and some of "
+            f"{', '.join(PARTS)}; of two lines of {', '.join(CHANGES)}"
+        ) from error
 
 
-def show_change(a: Receipt, b: Receipt, width: int, *parts: str) -> str:
-    """What a terminal of so many columns has of b against a."""
-    change = compare(a, b, names=("before", "after"))
-    return "\n".join(to_text(CHANGES[part](change), width=width) for part in parts)
-
-
-def read_receipt(file: str, line: int) -> Receipt | MixReceipt:
-    """The receipt on a line of a file of bench/results. Raises ValueError if there is none."""
-    found = read_records(RESULTS / file)
-    receipts = dict(zip(found.lines, found.records, strict=True))
-    receipt = receipts.get(line)
-    if not isinstance(receipt, Receipt | MixReceipt):
-        raise ValueError(f"line {line} of {file} is no receipt")
-    return receipt
+def _read_result(file: str, line: int) -> Any:
+    read = read_records(find_results(RESULTS / file) or RESULTS / file)
+    result = dict(zip(read.lines, read.records, strict=True)).get(line)
+    if not isinstance(result, Receipt | Shown):
+        raise ValueError(f"line {line} of {file} is no result")
+    return result
 
 
 def update(text: str) -> str:
-    """The page with its blocks as their records are. Raises ValueError for a comment that names no
-    receipt, no width, or a part that there is not."""
-
-    def replace(match: re.Match[str]) -> str:
-        try:
-            file, line, width, *parts = match["what"].split()
-            receipts = [read_receipt(file, int(number)) for number in line.split(":")]
-            show = show_change if ":" in line else show_receipt
-            block = show(*receipts, int(width), *parts)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"<!-- shown: {match['what']} -->: {error}; write FILE LINE WIDTH and some of "
-                f"{', '.join(PARTS)}; of two lines of {', '.join(CHANGES)}"
-            ) from error
-        return f"<!-- shown: {match['what']} -->\n```\n{block}```\n"
-
-    return _BLOCK.sub(replace, text)
+    """The page with its blocks as their records are. Raises ValueError as `show_result` does, and
+    for a table that there is not."""
+    text = _SHOWN.sub(lambda match: match[1] + show_result(match["what"]), text)
+    return _MEASURED.sub(lambda match: match[1] + make_table(match["what"]), text)
 
 
 def main() -> None:
     """Print the pages that differ, or write them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="replace the blocks")
+    parser.add_argument("--measured", action="store_true", help="print the tables of measured.md")
     options = parser.parse_args()
-    stale: list[Path] = []
+    if options.measured:
+        print("\n".join(make_table(name) for name in TABLES))
+        return
+    stale = []
     for page in PAGES:
         text = page.read_text("utf-8")
         if (new := update(text)) != text:

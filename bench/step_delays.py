@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -26,13 +26,12 @@ from ftax.ladders.choice import prepare_all
 from ftax.ladders.intervention import delay_launches, delay_operators, spin
 from ftax.ladders.ladder import Ladder, find_ladder, name_ladder
 from ftax.ladders.lines import compute_lines
-from ftax.machines.environment import collect_environment
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.decode import decode
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import measure, require
-from record import add_part_options, finish, make_parser, take_parts
+from record import Figure, add_part_options, make_parser, run_parts
 
 # The least, beyond as much in the baseline: large beside what two tapes of one step differ by.
 # Beside an H100 a step that had waited for 4 ms took 0.06 to 0.18 ms more than after 2, besides the
@@ -289,8 +288,8 @@ def list_cases(device: str) -> dict[str, Callable[[], Case]]:
     return cases
 
 
-def show(cells: dict[str, dict[str, Sequence[Line]]]) -> list[Any]:
-    """The table, and a figure a line."""
+def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
+    """Of the lines, which are shown too."""
     return show_changes([{name: cell["lines"] for name, cell in cells.items()}])
 
 
@@ -302,9 +301,7 @@ def main() -> None:
     torch.set_num_threads(1)
     cases = list_cases(options.device)
     wanted = {name: functools.partial(take, make, options) for name, make in cases.items()}
-    cells = take_parts(__file__, wanted, options)
-    environment = collect_environment(device=options.device).to_dict()
-    finish(__file__, options, show(cells), raw=list(cells), environment=environment)
+    run_parts(__file__, wanted, options, list_figures)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from ftax.instruments.trace.kernel_set import KernelSet
 from ftax.instruments.trace.run import detach, trace_prepared
 from ftax.ladders.ladder import find_ladder, name_ladder
 from ftax.ladders.receipt import Receipt
-from ftax.machines.environment import collect_environment
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.tape.tape import preserve_state, run_eager, seed_checks
@@ -42,12 +41,11 @@ from ftax.timing.session import measure, require
 from record import (
     Figure,
     add_part_options,
-    finish,
+    figure,
     keep_receipt,
     make_parser,
     progress,
-    show,
-    take_parts,
+    run_parts,
 )
 
 _LONG = 64  # tokens that every rung has to agree on; recording them takes a minute or more
@@ -355,7 +353,7 @@ def make_setting(options: argparse.Namespace, **more: Any) -> dict[str, Any]:
 
 def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
     """Each over all cells that ran."""
-    found = [Figure(name="cells", values=(float(len(cells)),), unit="cells")]
+    found = [figure("cells", len(cells), "cells")]
     receipts = [cell for cell in cells.values() if "lines_ns" in cell]
     clocks = [cell["clock"] for cell in receipts if "clock" in cell]
     decoded = [cell for cell in cells.values() if "tokens_equal" in cell]
@@ -368,14 +366,14 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
             if not place.startswith("library")  # which runs kernels of its own besides
         )
         found += [
-            Figure(
-                name="lines that do not sum to the latency", unit="of it", at_most=1e-9,
-                values=(max(cell["sum_error"] for cell in receipts),),
+            figure(
+                "lines that do not sum to the latency",
+                max(cell["sum_error"] for cell in receipts),
+                "of it",
+                at_most=1e-9,
             ),
-            Figure(
-                name="rungs with other kernels", unit="rungs", at_most=0, values=(float(other),)
-            ),
-        ]  # fmt: skip
+            figure("rungs with other kernels", other, "rungs", at_most=0),
+        ]
     if clocks:
         apart = sum(
             is_apart(item["more_interval_ns"])
@@ -383,21 +381,20 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
             for item in clocks
         )
         found += [
-            Figure(
-                name="own clock over that of the loop, the same calls", unit="x", at_least=0.98,
-                at_most=1.02, values=tuple(item["clock_over_loop"] for item in clocks),
+            figure(
+                "own clock over that of the loop, the same calls",
+                (item["clock_over_loop"] for item in clocks),
+                "x",
+                at_most=1.02,
+                at_least=0.98,
             ),
-            Figure(
-                name="windows that take other times by their own clock", unit="windows", at_most=0,
-                values=(float(apart),),
+            figure("windows that take other times by their own clock", apart, "windows", at_most=0),
+            figure(
+                "two lengths of generate() over a window, which sets up",
+                (item["two_lengths_ns"] / item["latency_ns"]["library"] for item in clocks),
+                "x",
             ),
-            Figure(
-                name="two lengths of generate() over a window, which sets up", unit="x",
-                values=tuple(
-                    item["two_lengths_ns"] / item["latency_ns"]["library"] for item in clocks
-                ),
-            ),
-        ]  # fmt: skip
+        ]
     counted = [cell for cell in receipts if cell.get("debug_waits") is not None]
     if counted:
         odd = sum(
@@ -405,16 +402,16 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
             for cell in counted
         )
         name = "windows whose waits are not those of torch's debug mode"
-        found.append(Figure(name=name, values=(float(odd),), unit="windows", at_most=0))
+        found.append(figure(name, odd, "windows", at_most=0))
     if decoded:
         odd = count_odd(decoded, "tokens_equal", _EQUAL)
         name = f"rungs without eager's {min(cell['tokens'] for cell in decoded)} tokens"
-        found.append(Figure(name=name, values=(float(odd),), unit="rungs", at_most=0))
+        found.append(figure(name, odd, "rungs", at_most=0))
     states = [cell for cell in cells.values() if "put_back_ns" in cell]
     if states:
         name = "steps whose host time putting back changes"
         changed = sum(is_apart(cell["more_interval_ns"]) for cell in states)
-        found.append(Figure(name=name, values=(float(changed),), unit="steps", at_most=0))
+        found.append(figure(name, changed, "steps", at_most=0))
         ratios = tuple(
             cell["kernel_ns"]["put-back"] / cell["kernel_ns"]["left"]
             for cell in states
@@ -422,11 +419,11 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
         )
         if ratios:
             name = "kernel time, put back over left"
-            found.append(Figure(name=name, values=ratios, unit="x", at_least=0.99, at_most=1.01))
+            found.append(figure(name, ratios, "x", at_most=1.01, at_least=0.99))
     if trained:
         odd = count_odd(trained, "different_after_twenty", 0)
         name = f"rungs that differ from eager after {_STEPS} steps"
-        found.append(Figure(name=name, values=(float(odd),), unit="rungs", at_most=0))
+        found.append(figure(name, odd, "rungs", at_most=0))
     return found
 
 
@@ -462,22 +459,7 @@ def main() -> None:
         wanted[f"steps: {name}"] = functools.partial(agree_on_steps, model, batch, options)
         wanted[f"receipt: {name}"] = functools.partial(train, model, batch, options)
         wanted[f"state: {name}"] = functools.partial(compare_put_back, model, batch, options)
-    cells = take_parts(__file__, wanted, options)
-    show("Steps", ("cell", "what was found"), [(name, say(cell)) for name, cell in cells.items()])
-    environment = collect_environment(device=options.device).to_dict()
-    finish(__file__, options, list_figures(cells), raw=list(cells), environment=environment)
-
-
-def say(cell: dict[str, Any]) -> str:
-    """One line of it."""
-    for key in ("tokens_equal", "different_after_twenty"):
-        if key in cell:
-            return ", ".join(f"{place} {found}"[:60] for place, found in cell[key].items())
-    if "put_back_ns" in cell:
-        ends = " to ".join(f"{end / 1e3:,.1f}" for end in cell["more_interval_ns"] or ())
-        return f"{cell['more_ns'] / 1e3:,.1f} us more when put back ({ends})"
-    first, lowest = cell["latency_ns"] / 1e3, min(cell["rungs"].values()) / 1e3
-    return f"{first:,.0f} us; the lowest rung {lowest:,.0f}"
+    run_parts(__file__, wanted, options, list_figures)
 
 
 if __name__ == "__main__":

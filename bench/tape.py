@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -27,36 +27,23 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.differences import compute_difference
-from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, measure, require
-from record import Figure, finish, make_parser, progress, run_workers, show
+from record import figure, finish, make_parser, progress, run_workers, show
 
-_REPEATS = 50
-_WIDTH = 4
-_CHAIN: tuple[tuple[str, Host], ...] = (
-    ("eager", "python"),
-    ("flat", "python"),
-    ("eager", "cpp"),
-    ("torchscript", "cpp"),
-    ("torchscript-frozen", "cpp"),
-)
-_BERT: tuple[tuple[str, Host], ...] = (
-    ("eager", "python"),
-    ("flat", "python"),
-    ("eager", "cpp"),
-    ("torchscript", "cpp"),
-    ("onnxruntime", "cpp"),
-)
+_REPEATS, _WIDTH = 50, 4
+_BERT = "bert-base, tiny"
 _TITLES = {
     "eager/python": "Python eager",
     "flat/python": "flat Python",
     "eager/cpp": "tape",
     "torchscript/cpp": "TorchScript in C++",
     "torchscript-frozen/cpp": "TorchScript in C++, frozen",
-    "hand-written/cpp": "hand-written C++",
     "onnxruntime/cpp": "ONNX Runtime in C++",
+    "hand-written/cpp": "hand-written C++",
 }
-_ENDS = ("torchscript/cpp", "torchscript-frozen/cpp", "hand-written/cpp")
+_LEFT_OUT = {"chain": "onnxruntime/cpp", _BERT: "torchscript-frozen/cpp"}
+# What the tape may cost beyond each of them, ns per operator.
+_LIMITS_NS = {"torchscript/cpp": 0.0, "torchscript-frozen/cpp": 0.0, "hand-written/cpp": 100.0}
 
 
 class Chain(nn.Module):
@@ -86,102 +73,90 @@ def prepare_by_hand(workspace: Workspace) -> Candidate:
     return Candidate(runtime="hand-written", host="cpp", runner=runner, run=lambda: [runner.run()])
 
 
-def prepare_all(workspace: Workspace, wanted: Sequence[tuple[str, Host]]) -> list[Candidate]:
+def prepare_all(workspace: Workspace, left_out: str) -> list[Candidate]:
     """The runtimes that are to be had; the others are named and left out."""
     prepared = []
-    for runtime, host in wanted:
+    for label in _TITLES:
+        runtime, host = label.split("/")
+        if label == left_out or runtime == "hand-written":
+            continue
         try:
-            prepared.append(find_runtime(runtime).prepare(workspace, host))
+            prepared.append(find_runtime(runtime).prepare(workspace, cast("Host", host)))
         except FtaxError as error:
-            progress(f"tape: {runtime}/{host} is left out: {error}")
+            progress(f"tape: {label} is left out: {error}")
+    if isinstance(workspace.loaded.module, Chain):
+        prepared.append(prepare_by_hand(workspace))
     return prepared
 
 
-def describe(measurements: Sequence[Measurement], operators: int) -> dict[str, Any]:
-    """Latency of each and its difference from the tape, with intervals from the rounds, in ns."""
-    labels = [f"{m.cell.runtime}/{m.cell.host}" for m in measurements]
+def time_model(name: str, loaded: LoadedModel, plan: Plan) -> dict[str, Any]:
+    """All ways in the same rounds: latency of each and what it has above the tape, ns, with the
+    interval from the rounds."""
+    workspace = Workspace(loaded)
+    prepared = prepare_all(workspace, _LEFT_OUT[name])
+    measurements = require(measure(loaded, prepared, plan))
+    labels = [str(measurement.place) for measurement in measurements]
     tape = labels.index("eager/cpp")
     ways = {}
     for place, (label, measurement) in enumerate(zip(labels, measurements, strict=True)):
-        above, interval = compute_difference(measurements, place, tape)
+        above_ns, interval = compute_difference(measurements, place, tape)
         ways[label] = {
-            "latency_ns": measurement.latency_ns,
-            "above_tape_ns": above,
-            "above_tape_interval_ns": interval if place != tape else None,
-        }
-    return {"operators": operators, "rounds": len(measurements[0].values_ns), "ways": ways}
-
-
-def time_model(loaded: LoadedModel, ways: Sequence[tuple[str, Host]], plan: Plan) -> dict[str, Any]:
-    """All ways in the same rounds, and hand-written C++ where there is one."""
-    workspace = Workspace(loaded)
-    prepared = prepare_all(workspace, ways)
-    if isinstance(loaded.module, Chain):
-        prepared.append(prepare_by_hand(workspace))
-    measurements = require(measure(loaded, prepared, plan))
-    return describe(measurements, len(workspace.taped.tape.operators))
+            "latency_ns": measurement.latency_ns, "above_tape_ns": above_ns,
+            "above_tape_interval_ns": None if place == tape else interval,
+        }  # fmt: skip
+    return {"operators": len(workspace.taped.tape.operators), "ways": ways}
 
 
 def work(quick: bool) -> dict[str, Any]:
     """One process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    plan = (
-        Plan(rounds=5, round_ms=5.0) if quick else Plan(rounds=160, round_ms=5.0, duration_s=60.0)
-    )
+    plan = Plan(rounds=5 if quick else 160, round_ms=5.0, duration_s=60.0)
     chain = load_model(Chain(_WIDTH, _REPEATS), inputs=torch.randn(1, _WIDTH))
     return {
-        "chain": time_model(chain, _CHAIN, plan),
-        "bert-base, tiny": time_model(load_model("bert-base", tiny=True), _BERT, plan),
+        "chain": time_model("chain", chain, plan),
+        _BERT: time_model(_BERT, load_model("bert-base", tiny=True), plan),
         "environment": collect_environment().to_dict(),
     }
 
 
-def show_model(outputs: Sequence[dict[str, Any]], model: str, unit: str, divisor: float) -> None:
-    """The median over processes of each way, in the unit that ``divisor`` ns make."""
-    rows = []
+def make_rows(
+    outputs: Sequence[dict[str, Any]], model: str, divisor: float
+) -> list[tuple[str, ...]]:
+    """The median process of each way, in the unit that ``divisor`` ns make."""
+    rows: list[tuple[str, ...]] = []
     for label in outputs[0][model]["ways"]:
-        found = [output[model]["ways"].get(label) for output in outputs]
-        ways = [way for way in found if way is not None]
+        ways = [output[model]["ways"][label] for output in outputs]
         middle = sorted(ways, key=lambda way: way["above_tape_ns"])[len(ways) // 2]
         latency = statistics.median(way["latency_ns"] for way in ways) / divisor
-        interval = middle["above_tape_interval_ns"]
-        ends = "-" if interval is None else " to ".join(f"{end / divisor:+.1f}" for end in interval)
-        above = "-" if interval is None else f"{middle['above_tape_ns'] / divisor:+.1f}"
-        rows.append((_TITLES[label], f"{latency:.1f}", above, ends))
-    operators = outputs[0][model]["operators"]
-    show(
-        f"{model}: {unit}, {operators} operators, 1 thread",
-        ("way", "median", "beyond the tape", "95 % interval (median process)"),
-        rows,
-    )
+        ends = " to ".join(f"{e / divisor:+.1f}" for e in middle["above_tape_interval_ns"] or ())
+        above = f"{middle['above_tape_ns'] / divisor:+.1f}"
+        rows.append((model, _TITLES[label], f"{latency:.1f}", above, ends))
+    return rows
 
 
 def main() -> None:
-    """Run the workers, print the tables, save the record."""
+    """Run the workers, print the table, save the record."""
     options = make_parser(__doc__).parse_args()
     if options.worker:
         print(json.dumps(work(options.quick)))
         return
     outputs = run_workers(__file__, options)
     operators = outputs[0]["chain"]["operators"]
-    show_model(outputs, "chain", "ns per operator", operators)
-    show_model(outputs, "bert-base, tiny", "us per inference", 1e3)
-    tape_over = {
-        end: tuple(-o["chain"]["ways"][end]["above_tape_ns"] / operators for o in outputs)
-        for end in _ENDS
-    }
-    targets = {"torchscript/cpp": 0.0, "torchscript-frozen/cpp": 0.0, "hand-written/cpp": 100.0}
+    rows = [*make_rows(outputs, "chain", operators), *make_rows(outputs, _BERT, 1e3)]
+    columns = ("model", "way", "median", "beyond the tape", "95 % interval (median process)")
+    title = f"chain: ns per operator, {operators} of them; BERT: us per inference; 1 thread"
+    show(title, columns, rows, left=2)
     figures = [
-        Figure(
-            name=f"tape minus {_TITLES[end]}, per operator",
-            values=values,
-            unit="ns",
-            at_most=targets[end],
+        figure(
+            f"tape minus {_TITLES[label]}, per operator",
+            (-o["chain"]["ways"][label]["above_tape_ns"] / operators for o in outputs),
+            "ns",
+            at_most=limit,
         )
-        for end, values in tape_over.items()
+        for label, limit in _LIMITS_NS.items()
     ]
-    raw = [{key: o[key] for key in ("chain", "bert-base, tiny")} for o in outputs]
+    raw = [{key: o[key] for key in ("chain", _BERT)} for o in outputs]
     finish(__file__, options, figures, raw=raw, environment=outputs[0]["environment"])
 
 

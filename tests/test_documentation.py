@@ -138,7 +138,7 @@ def quickly(monkeypatch):
 
         return measure
 
-    for name in ("tax", "compare_runtimes", "cpp_bench", "py_bench", "compare_hosts", "knee"):
+    for name in ("tax", "cpp_bench", "py_bench", "compare_hosts", "knee"):
         monkeypatch.setattr(ftax, name, hurry(getattr(ftax, name)))
 
 
@@ -155,7 +155,7 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("service", "mlp", "my_package", "my_package.model"):
+    for name in ("service", "bert_service", "mlp", "my_package", "my_package.model"):
         sys.modules.pop(name, None)
 
 

@@ -19,9 +19,8 @@ from ftax.errors import (
 )
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import trace_each
-from ftax.ladders.job import Job
 from ftax.ladders.look import gate_runners, trace_runners
-from ftax.ladders.trace_worker import trace_in_worker
+from ftax.ladders.trace_worker import TraceJob, trace_in_worker
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
@@ -314,7 +313,7 @@ def test_a_trace_without_a_gpu_is_refused_before_anything_is_measured(tmp_path):
 def trace_with(monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH)):
     """Let ``script`` be the worker."""
     use_script(monkeypatch, tmp_path, script)
-    return trace_in_worker(Job(model="bert-base", places=runtimes))
+    return trace_in_worker(TraceJob(model="bert-base", places=runtimes))
 
 
 def begin(place):
@@ -389,10 +388,10 @@ def test_workers_that_keep_dying_are_given_up(monkeypatch, tmp_path):
 
 def test_a_worker_is_asked_only_for_what_it_can_build():
     workspace = Workspace(ftax.load_model("resnet-50", tiny=True))
-    job = json.loads(json.dumps(Job.of(workspace.loaded, ()).to_dict()))
+    job = json.loads(json.dumps(TraceJob.of(workspace.loaded, ()).to_dict()))
     assert (job["model"], Setting(**job["setting"])) == ("resnet-50", workspace.setting)
     given = Workspace(ftax.load_model(torch.nn.ReLU(), inputs=normal(1, 2)))
-    assert Job.of(given.loaded, ()) is None
+    assert TraceJob.of(given.loaded, ()) is None
 
 
 def make_rung(place):

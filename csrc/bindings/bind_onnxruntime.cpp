@@ -45,23 +45,16 @@ using Options = std::map<std::string, std::string>;
 
 std::shared_ptr<ort::IoBinding> make_session(const ort::Library& library, std::string model_path,
                                              const std::string& optimization, int intra_op_threads,
-                                             int inter_op_threads, bool allow_spinning,
-                                             Options config_entries, const std::string& provider,
-                                             Options provider_options, int device_id,
-                                             uintptr_t user_compute_stream,
-                                             std::string optimized_model_path) {
+                                             const std::string& provider, Options provider_options,
+                                             int device_id, uintptr_t user_compute_stream) {
   const ort::SessionOptions options{
       .model_path = std::move(model_path),
       .optimization = ort::parse_optimization(optimization),
       .intra_op_threads = intra_op_threads,
-      .inter_op_threads = inter_op_threads,
-      .allow_spinning = allow_spinning,
-      .config_entries = std::move(config_entries),
       .provider = ort::parse_provider(provider),
       .provider_options = std::move(provider_options),
       .device_id = device_id,
       .user_compute_stream = reinterpret_cast<void*>(user_compute_stream),
-      .optimized_model_path = std::move(optimized_model_path),
   };
   const py::gil_scoped_release release;
   return std::make_shared<ort::IoBinding>(std::make_shared<ort::Session>(library, options));
@@ -79,10 +72,8 @@ void bind_session(py::module_& m) {
   py::class_<ort::IoBinding, std::shared_ptr<ort::IoBinding>>(m, "OnnxRuntimeSession")
       .def(py::init(&make_session), py::arg("library"), py::arg("model_path"), py::kw_only(),
            py::arg("optimization") = "all", py::arg("intra_op_threads") = 1,
-           py::arg("inter_op_threads") = 1, py::arg("allow_spinning") = false,
-           py::arg("config_entries") = Options(), py::arg("provider") = "cpu",
-           py::arg("provider_options") = Options(), py::arg("device_id") = 0,
-           py::arg("user_compute_stream") = 0, py::arg("optimized_model_path") = "")
+           py::arg("provider") = "cpu", py::arg("provider_options") = Options(),
+           py::arg("device_id") = 0, py::arg("user_compute_stream") = 0)
       .def_property_readonly(
           "inputs", [](const ort::IoBinding& self) { return describe(self.session().inputs()); })
       .def_property_readonly(

@@ -42,11 +42,10 @@ int32_t find_code(const std::array<Code, N>& codes, const char* what, const std:
 void* to_pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 std::shared_ptr<Plugin> make_plugin(const PluginLibrary& library, const std::string& config,
-                                    const std::string& device, int threads, bool later) {
+                                    const std::string& device, int threads) {
   const c10::Device where(device);
   const py::gil_scoped_release release;
-  return std::make_shared<Plugin>(library, config, where,
-                                  PluginOptions{.threads = threads, .later = later});
+  return std::make_shared<Plugin>(library, config, where, threads);
 }
 
 // One call of an inference, from Python: each with the device made current.
@@ -80,20 +79,18 @@ void bind_plugin(py::module_& m) {
       .def_property_readonly("name", &PluginLibrary::name)
       .def_property_readonly("runs_on_cpu", has(FTAX_RUNS_ON_CPU))
       .def_property_readonly("runs_on_cuda", has(FTAX_RUNS_ON_CUDA))
-      .def_property_readonly("capture_safe", has(FTAX_CAPTURE_SAFE))
       .def_property_readonly(
           "has_prepare", [](const PluginLibrary& self) { return self.api().prepare != nullptr; });
   m.def("open_plugin", &PluginLibrary::open, py::arg("path"), py::return_value_policy::reference,
         Release());
   py::class_<Plugin, std::shared_ptr<Plugin>>(m, "Plugin")
       .def(py::init(&make_plugin), py::arg("library"), py::arg("config"), py::arg("device"),
-           py::arg("threads"), py::arg("later") = false)
+           py::arg("threads"))
       .def("bind", &bind_tensor, py::arg("kind"), py::arg("name"), py::arg("data_ptr"),
            py::arg("shape"), py::arg("dtype"))
       .def("prepare", &call_on_device<&Plugin::prepare>, py::arg("stream") = 0, Release())
       .def("enqueue", &call_on_device<&Plugin::enqueue>, py::arg("stream") = 0, Release())
-      .def("synchronize", &call_on_device<&Plugin::synchronize>, py::arg("stream") = 0, Release())
-      .def("count_allocations", &Plugin::count_allocations, py::arg("count"), Release());
+      .def("synchronize", &call_on_device<&Plugin::synchronize>, py::arg("stream") = 0, Release());
   py::class_<PluginRunner, Runner, std::shared_ptr<PluginRunner>>(m, "PluginRunner")
       .def(py::init([](std::shared_ptr<Plugin> plugin, std::string name, const std::string& device,
                        uintptr_t stream, py::object owner) {

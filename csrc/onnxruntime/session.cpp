@@ -22,12 +22,6 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
-void check_threads(const char* option, int threads) {
-  if (threads >= 0) return;
-  throw InvalidArgumentError(std::string(option) + " is " + std::to_string(threads) +
-                             "; it has to be at least 1, or 0 for ONNX Runtime's default");
-}
-
 void append_cuda(const Library& library, OrtSessionOptions* session_options,
                  const SessionOptions& options) {
   const std::vector<std::string> known = library.collect_providers();
@@ -59,18 +53,11 @@ void append_cuda(const Library& library, OrtSessionOptions* session_options,
   }
 }
 
-void set_config(const Library& library, OrtSessionOptions* session_options,
-                const SessionOptions& options) {
-  const char* spinning = options.allow_spinning ? "1" : "0";
-  std::map<std::string, std::string> entries = {
-      {"session.intra_op.allow_spinning", spinning},
-      {"session.inter_op.allow_spinning", spinning},
-      {"session.force_spinning_stop", "1"},
-  };
+void set_config(const Library& library, OrtSessionOptions* session_options) {
+  std::map<std::string, std::string> entries = {{"session.intra_op.allow_spinning", "0"}};
   if (library.api_version() >= kAssignmentApiVersion) {
     entries.emplace("session.record_ep_graph_assignment_info", "1");
   }
-  for (const auto& [key, value] : options.config_entries) entries.insert_or_assign(key, value);
   for (const auto& [key, value] : entries) {
     library.api().check("see onnxruntime_session_options_config_keys.h for the keys",
                         kAddSessionConfigEntry, session_options, key.c_str(), value.c_str());
@@ -78,8 +65,10 @@ void set_config(const Library& library, OrtSessionOptions* session_options,
 }
 
 UniqueSessionOptions make_options(const Library& library, const SessionOptions& options) {
-  check_threads("intra_op_threads", options.intra_op_threads);
-  check_threads("inter_op_threads", options.inter_op_threads);
+  if (options.intra_op_threads < 0) {
+    throw InvalidArgumentError("intra_op_threads is " + std::to_string(options.intra_op_threads) +
+                               "; it has to be at least 1, or 0 for ONNX Runtime's default");
+  }
   if (options.provider == Provider::kCpu &&
       (!options.provider_options.empty() || options.user_compute_stream != nullptr)) {
     throw InvalidArgumentError(
@@ -90,14 +79,7 @@ UniqueSessionOptions make_options(const Library& library, const SessionOptions& 
   api.check("`layout` needs onnxruntime 1.21 or newer", kSetSessionGraphOptimizationLevel,
             handle.get(), options.optimization);
   api.check(kReinstall, kSetIntraOpNumThreads, handle.get(), options.intra_op_threads);
-  api.check(kReinstall, kSetInterOpNumThreads, handle.get(), options.inter_op_threads);
-  api.check(kReinstall, kSetSessionExecutionMode, handle.get(),
-            options.inter_op_threads > 1 ? ExecutionMode::kParallel : ExecutionMode::kSequential);
-  if (!options.optimized_model_path.empty()) {
-    api.check(kReinstall, kSetOptimizedModelFilePath, handle.get(),
-              options.optimized_model_path.c_str());
-  }
-  set_config(library, handle.get(), options);
+  set_config(library, handle.get());
   if (options.provider == Provider::kCuda) append_cuda(library, handle.get(), options);
   return handle;
 }

@@ -1,6 +1,5 @@
-// A loaded ONNX model. The surprising choice: threads do not spin unless asked to. ONNX Runtime's
-// default lets an idle pool burn its cores between requests, which would slow whatever runtime is
-// measured next; the option `allow_spinning` restores it within a request.
+// A loaded ONNX model, run node after node. Threads do not spin: ONNX Runtime's default lets an
+// idle pool burn its cores between requests, which slows the runtime that is measured next.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +22,10 @@ struct SessionOptions {
   std::string model_path;
   GraphOptimization optimization = GraphOptimization::kAll;
   int intra_op_threads = 1;  // 0: ONNX Runtime's default, one a physical core, each pinned
-  int inter_op_threads = 1;  // more than 1 also switches to parallel execution
-  bool allow_spinning = false;
-  std::map<std::string, std::string> config_entries;  // applied last
   Provider provider = Provider::kCpu;
   std::map<std::string, std::string> provider_options;  // CUDA only
   int device_id = 0;                                    // CUDA only
   void* user_compute_stream = nullptr;                  // CUDA only: a cudaStream_t; null: its own
-  std::string optimized_model_path;  // where to write the graph as it is run; empty: nowhere
 };
 
 struct Dimension {

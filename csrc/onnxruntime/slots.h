@@ -78,16 +78,12 @@ inline constexpr Slot<OrtStatus*(const OrtEnv*, const char*, const OrtSessionOpt
     kCreateSession{7, "CreateSession"};
 inline constexpr Slot<OrtStatus*(OrtSessionOptions**)> kCreateSessionOptions{
     10, "CreateSessionOptions"};
-inline constexpr Slot<OrtStatus*(OrtSessionOptions*, const char*)> kSetOptimizedModelFilePath{
-    11, "SetOptimizedModelFilePath"};
 inline constexpr Slot<OrtStatus*(OrtSessionOptions*, ExecutionMode)> kSetSessionExecutionMode{
     13, "SetSessionExecutionMode"};
 inline constexpr Slot<OrtStatus*(OrtSessionOptions*, GraphOptimization)>
     kSetSessionGraphOptimizationLevel{23, "SetSessionGraphOptimizationLevel"};
 inline constexpr Slot<OrtStatus*(OrtSessionOptions*, int)> kSetIntraOpNumThreads{
     24, "SetIntraOpNumThreads"};
-inline constexpr Slot<OrtStatus*(OrtSessionOptions*, int)> kSetInterOpNumThreads{
-    25, "SetInterOpNumThreads"};
 inline constexpr Slot<OrtStatus*(const OrtSession*, size_t*)> kSessionGetInputCount{
     30, "SessionGetInputCount"};
 inline constexpr Slot<OrtStatus*(const OrtSession*, size_t*)> kSessionGetOutputCount{

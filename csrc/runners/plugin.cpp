@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
@@ -32,19 +31,6 @@ static_assert(offsetof(ftax_runner_api, prepare) == 72 && sizeof(ftax_runner_api
 
 // What every library has: all before the first optional function.
 constexpr size_t kLeastApiBytes = offsetof(ftax_runner_api, synchronize);
-
-constexpr size_t kLaterBytes = 64;
-
-// A struct as a later ftax would send it, with what this one does not know set to nonsense.
-template <typename Struct>
-struct Later {
-  explicit Later(const Struct& now, bool is_later) : known(now) {
-    if (is_later) known.struct_size = sizeof(Later);
-    unknown.fill(std::byte{0xa5});
-  }
-  Struct known;
-  std::array<std::byte, kLaterBytes> unknown{};
-};
 
 // Which file it is, and when it last changed.
 struct FileState {
@@ -180,24 +166,19 @@ PluginLibrary::PluginLibrary(const std::string& path)
 std::string PluginLibrary::name() const { return api_.name; }
 
 Plugin::Plugin(const PluginLibrary& library, const std::string& config, c10::Device device,
-               const PluginOptions& options)
-    : library_(library),
-      device_(device.type(), std::max<c10::DeviceIndex>(device.index(), 0)),
-      later_(options.later) {
-  const Later<ftax_context> context(
-      {.struct_size = sizeof(ftax_context),
-       .abi_version = FTAX_RUNNER_ABI_VERSION,
-       .api_size = static_cast<uint32_t>(sizeof(ftax_runner_api) + (later_ ? kLaterBytes : 0)),
-       .device_type = find_device_code(device_),
-       .device_index = device_.index(),
-       .threads = options.threads},
-      later_);
+               int threads)
+    : library_(library), device_(device.type(), std::max<c10::DeviceIndex>(device.index(), 0)) {
+  const ftax_context context{.struct_size = sizeof(ftax_context),
+                             .abi_version = FTAX_RUNNER_ABI_VERSION,
+                             .api_size = sizeof(ftax_runner_api),
+                             .device_type = find_device_code(device_),
+                             .device_index = device_.index(),
+                             .threads = threads};
   const c10::DeviceGuard current(device_);
   const std::string call = "create(\"" + config + "\")";
   const std::string& file_name = library_.file_name();
-  const int32_t status = guard(file_name, call, [&] {
-    return library_.api().create(config.c_str(), &context.known, &runner_);
-  });
+  const int32_t status = guard(
+      file_name, call, [&] { return library_.api().create(config.c_str(), &context, &runner_); });
   if (status != FTAX_OK) {
     throw_status(status, file_name, call, guard(file_name, "last_error", [&] {
                    return library_.api().last_error(nullptr);
@@ -217,16 +198,15 @@ Plugin::~Plugin() {
 }
 
 void Plugin::bind(int32_t kind, const std::string& name, const PluginTensor& tensor) {
-  const Later<ftax_tensor> view({.struct_size = sizeof(ftax_tensor),
-                                 .dtype = tensor.dtype,
-                                 .data = tensor.data,
-                                 .shape = tensor.shape.data(),
-                                 .ndim = static_cast<int64_t>(tensor.shape.size())},
-                                later_);
+  const ftax_tensor view{.struct_size = sizeof(ftax_tensor),
+                         .dtype = tensor.dtype,
+                         .data = tensor.data,
+                         .shape = tensor.shape.data(),
+                         .ndim = static_cast<int64_t>(tensor.shape.size())};
   const c10::DeviceGuard current(device_);
   const std::string call = "bind(\"" + name + "\")";
   status_ = guard(library_.file_name(), call,
-                  [&] { return library_.api().bind(runner_, kind, name.c_str(), &view.known); });
+                  [&] { return library_.api().bind(runner_, kind, name.c_str(), &view); });
   if (status_ != FTAX_OK) fail(call);
 }
 
@@ -249,25 +229,6 @@ void Plugin::call_optional(Call function, const char* name, void* stream) {
   if (function == nullptr) return;
   status_ = guard(library_.file_name(), name, [&] { return function(runner_, stream); });
   if (status_ != FTAX_OK) fail(name);
-}
-
-int64_t Plugin::count_allocations(int count) {
-  auto* begin = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "ftax_begin_counting"));
-  auto* end = reinterpret_cast<int64_t (*)()>(dlsym(RTLD_DEFAULT, "ftax_end_counting"));
-  if (begin == nullptr || end == nullptr) {
-    throw UnavailableError("allocations are not counted in this process: preload ftax's library");
-  }
-  int64_t allocations = 0;
-  for (int call = 0; call < count; ++call) {
-    prepare(nullptr);
-    synchronize(nullptr);
-    begin();
-    const int32_t status = call_enqueue(nullptr);
-    if (status == FTAX_OK) synchronize(nullptr);  // its threads may work until then
-    allocations += end();
-    if (status != FTAX_OK) fail("enqueue");
-  }
-  return allocations;
 }
 
 void Plugin::fail(const std::string& call) {

@@ -45,13 +45,6 @@ struct PluginTensor {
   int32_t dtype = FTAX_FLOAT32;
 };
 
-struct PluginOptions {
-  int threads = 1;
-  // Hands over structs of a later ftax, which are longer: `ftax conform` asks whether a library
-  // lives with that.
-  bool later = false;
-};
-
 // One runner of a library. A call that fails throws RunnerError, or UnsupportedError where the
 // library says so, with the library, the call and the library's own reason; so does a C++ exception
 // that it lets out. The device is made current where a runner is made, bound and destroyed; around
@@ -59,8 +52,7 @@ struct PluginOptions {
 class Plugin {
  public:
   // Throws UnsupportedError for a device that the header has no code for.
-  Plugin(const PluginLibrary& library, const std::string& config, c10::Device device,
-         const PluginOptions& options);
+  Plugin(const PluginLibrary& library, const std::string& config, c10::Device device, int threads);
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
   ~Plugin();
@@ -78,11 +70,6 @@ class Plugin {
   void synchronize(void* stream);
   void prepare(void* stream);
 
-  // Allocations of the whole process during `count` inferences on the CPU, without what prepares
-  // them. Throws UnavailableError unless the process was started with ftax's counting library
-  // (csrc/conform) preloaded.
-  [[nodiscard]] int64_t count_allocations(int count);
-
  private:
   using Call = int32_t (*)(ftax_runner* runner, void* stream);
 
@@ -92,7 +79,6 @@ class Plugin {
 
   const PluginLibrary& library_;
   c10::Device device_;
-  bool later_;
   ftax_runner* runner_ = nullptr;
   int32_t status_ = FTAX_OK;  // of the call that failed
 };

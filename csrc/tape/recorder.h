@@ -1,20 +1,17 @@
 // Turns the operator calls of one real eager inference into a Program. It does not intercept calls
 // itself: an observer (the dispatch keys of dispatch_scope.h, or a TorchDispatchMode in Python)
-// reports each call before and after it runs. Tensors are recognised by identity, through weak
-// pointers, so that recording neither keeps memory alive nor mistakes a reused address for an old
-// tensor. Below autograd that is not enough: see Note [Tensors that autograd makes].
+// reports each call before and after it runs.
 #pragma once
 
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "tape/lifetimes.h"
 #include "tape/program.h"
+#include "tape/slots.h"
 #include "tape/thread_state.h"
 #include "tape/unwritten_memory.h"
 
@@ -74,27 +71,9 @@ class Recorder {
 
   // The program, its outputs being these tensors. Throws UnsupportedError, naming operator and
   // module, if the inference cannot be taped. Call once.
-  // `is_held(tensor, times)`: whether more hold a tensor than C++ so many times.
-  using IsHeld = std::function<bool(const at::Tensor&, size_t)>;
   [[nodiscard]] Program finish(const std::vector<at::Tensor>& outputs, const IsHeld& is_held);
 
  private:
-  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
-
-  // What tells a tensor from all others of its storage.
-  struct View {
-    int64_t offset;
-    std::vector<int64_t> sizes, strides;
-    at::ScalarType dtype;
-    int slot;           // kNoSlot: that of `weight`, once it has one
-    at::Tensor weight;  // undefined for what a call made
-
-    [[nodiscard]] bool shows(const at::Tensor& tensor) const;
-  };
-
-  void remember_view(const at::Tensor& tensor, int slot, const at::Tensor& weight);
-  [[nodiscard]] int find_slot(const at::Tensor& tensor);
   void convert_arguments(Pending& pending, const std::vector<c10::IValue>& stack);
   [[nodiscard]] Argument convert(const c10::IValue& value);
   [[nodiscard]] Argument convert_tensor(const at::Tensor& tensor);
@@ -102,13 +81,7 @@ class Recorder {
   static void note_shared(Pending& pending, const at::Tensor& result);
   void commit_fills(Pending& pending, const std::vector<c10::IValue>& stack);
   [[nodiscard]] Output add_output(const c10::IValue& value);
-  [[nodiscard]] int add_slot(const at::Tensor& tensor);
-  [[nodiscard]] int find_or_capture(const at::Tensor& tensor);
-  void note_outside(const at::Tensor& tensor);
-  void keep_constant(int slot, const at::Tensor& tensor);
   void refuse_unwritten(const Pending& pending, const std::vector<c10::IValue>& stack) const;
-  void compute_releases();
-  void find_passing(const IsHeld& is_held);
   void fail(const std::string& what) noexcept;
 
   Program program_;
@@ -120,20 +93,11 @@ class Recorder {
   ThreadState state_;
   std::mutex mutex_;  // the backward pass has threads of its own
   bool is_closed_ = false;
-  std::unordered_map<c10::StorageImpl*, std::vector<View>> views_;  // below autograd only
-  std::unordered_map<c10::TensorImpl*, int> slots_;
-  std::unordered_set<c10::StorageImpl*> storages_;  // of inputs and of every tensor produced
-  std::unordered_set<c10::TensorImpl*> weights_;
+  Slots slots_;
   UnwrittenMemory unwritten_;
-  std::unordered_set<int> outside_slots_;  // inputs and constants
-  // Of inputs, weights and constants. A write is one of memory, whatever tensor it goes through.
-  std::unordered_set<c10::StorageImpl*> outside_storages_;
   // Of the backward pass that runs: its leaves, and whether they had gradients before.
   std::optional<std::vector<std::pair<at::Tensor, bool>>> backward_;
   std::vector<std::pair<int, at::Tensor>> leaves_;  // of all backward passes that outlive the call
-  std::vector<WeakTensor> weak_tensors_;
-  std::vector<WeakStorage> weak_storages_;
-  std::vector<at::Tensor> held_;
 };
 
 }  // namespace ftax

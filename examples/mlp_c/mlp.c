@@ -1,8 +1,7 @@
 /* A two-layer perceptron on the CPU, as a runtime of ftax: output = second(relu(first(input))).
  * docs/extending.md goes through this file from top to bottom.
  *
- * The surprising choice: shapes are taken from the tensors and checked as soon as all are bound, on
- * the first enqueue, so that tensors may be bound again in any order. */
+ * Shapes are checked when all tensors are bound, in the first enqueue. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +29,7 @@ typedef struct {
 struct ftax_runner {
   matrix slots[SLOTS];
   float* hidden; /* scratch: one row a request */
-  int64_t hidden_count;
-  int ready; /* shapes agree and scratch is there; a bind takes it back */
+  int ready;     /* shapes agree and scratch is there */
   char error[200];
 };
 
@@ -59,14 +57,6 @@ static int32_t fail(ftax_runner* runner, const char* what, const char* name) {
   return FTAX_ERROR;
 }
 
-/* Whether `tensor` may take the place of the one that is bound now. */
-static int same_shape(const matrix* bound, const ftax_tensor* tensor) {
-  for (int32_t i = 0; i < tensor->ndim; ++i) {
-    if (bound->shape[i] != tensor->shape[i]) return 0;
-  }
-  return 1;
-}
-
 static int32_t bind(ftax_runner* runner, int32_t kind, const char* name,
                     const ftax_tensor* tensor) {
   for (int slot = 0; slot < SLOTS; ++slot) {
@@ -74,18 +64,14 @@ static int32_t bind(ftax_runner* runner, int32_t kind, const char* name,
     if (tensor->dtype != FTAX_FLOAT32) return fail(runner, "has to be fp32", name);
     if (tensor->ndim != kSlots[slot].ndim) return fail(runner, "wrong number of dimensions", name);
     matrix* bound = &runner->slots[slot];
-    if (bound->data != NULL && !same_shape(bound, tensor)) {
-      return fail(runner, "bound again with another shape", name);
-    }
     bound->data = tensor->data;
     memcpy(bound->shape, tensor->shape, (size_t)tensor->ndim * sizeof(int64_t));
-    runner->ready = 0;
     return FTAX_OK;
   }
   return fail(runner, "no such tensor in a perceptron of two layers", name);
 }
 
-/* What the first enqueue after a bind does once. */
+/* What the first enqueue does. */
 static int32_t prepare(ftax_runner* runner) {
   const matrix* s = runner->slots;
   for (int slot = 0; slot < SLOTS; ++slot) {
@@ -98,13 +84,8 @@ static int32_t prepare(ftax_runner* runner) {
       s[OUTPUT].shape[0] != rows || s[OUTPUT].shape[1] != columns) {
     return fail(runner, "its shape does not fit the others", "input0");
   }
-  if (runner->hidden_count < rows * hidden) {
-    free(runner->hidden);
-    runner->hidden_count = 0;
-    runner->hidden = malloc((size_t)(rows * hidden) * sizeof(float));
-    if (runner->hidden == NULL) return fail(runner, "out of memory for hidden values", "enqueue");
-    runner->hidden_count = rows * hidden;
-  }
+  runner->hidden = malloc((size_t)(rows * hidden) * sizeof(float));
+  if (runner->hidden == NULL) return fail(runner, "out of memory for hidden values", "enqueue");
   runner->ready = 1;
   return FTAX_OK;
 }

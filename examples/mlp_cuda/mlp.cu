@@ -40,7 +40,7 @@ struct ftax_runner {
   int32_t dtype = -1;  // of the first tensor that was bound; the others have to have it too
   void* hidden = nullptr;
   size_t hidden_bytes = 0;
-  bool ready = false;  // shapes agree and scratch is there; a bind takes it back
+  bool ready = false;  // shapes agree and scratch is there
   char error[200] = {};
 };
 
@@ -115,18 +115,13 @@ int32_t bind(ftax_runner* runner, int32_t kind, const char* name, const ftax_ten
     return fail(runner, name, "its dtype is not that of the tensors before it");
   }
   Tensor& bound = runner->slots[slot];
-  const size_t bytes = static_cast<size_t>(tensor->ndim) * sizeof(int64_t);
-  if (bound.data != nullptr && std::memcmp(bound.shape, tensor->shape, bytes) != 0) {
-    return fail(runner, name, "bound again with another shape");
-  }
   runner->dtype = tensor->dtype;
   bound.data = tensor->data;
-  std::memcpy(bound.shape, tensor->shape, bytes);
-  runner->ready = false;
+  std::memcpy(bound.shape, tensor->shape, static_cast<size_t>(tensor->ndim) * sizeof(int64_t));
   return FTAX_OK;
 }
 
-// What the first enqueue after a bind does once.
+// What the first enqueue does.
 int32_t prepare(ftax_runner* runner) {
   const Tensor* s = runner->slots;
   for (int slot = 0; slot < kSlots; ++slot) {
@@ -140,15 +135,9 @@ int32_t prepare(ftax_runner* runner) {
     return fail(runner, "input0", "its shape does not fit the others");
   }
   const size_t element = runner->dtype == FTAX_FLOAT32 ? sizeof(float) : sizeof(__half);
-  const size_t bytes = static_cast<size_t>(rows * hidden) * element;
-  if (runner->hidden_bytes < bytes) {
-    cudaFree(runner->hidden);
-    runner->hidden = nullptr;
-    runner->hidden_bytes = 0;
-    if (check(runner, cudaMalloc(&runner->hidden, bytes), "cudaMalloc") != FTAX_OK) {
-      return FTAX_ERROR;
-    }
-    runner->hidden_bytes = bytes;
+  runner->hidden_bytes = static_cast<size_t>(rows * hidden) * element;
+  if (check(runner, cudaMalloc(&runner->hidden, runner->hidden_bytes), "cudaMalloc") != FTAX_OK) {
+    return FTAX_ERROR;
   }
   runner->ready = true;
   return FTAX_OK;
@@ -201,7 +190,7 @@ extern "C" const ftax_runner_api* ftax_get_runner_api(void) {
   static const ftax_runner_api api = {
       FTAX_RUNNER_ABI_VERSION,
       sizeof(ftax_runner_api),
-      FTAX_RUNS_ON_CUDA | FTAX_CAPTURE_SAFE,
+      FTAX_RUNS_ON_CUDA,
       "mlp-in-cuda",
       create,
       bind,

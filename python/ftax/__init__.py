@@ -33,7 +33,7 @@ __getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
 __version__ = _build_info.VERSION
 
 _KINDS |= {
-    "claim-verdict": _Kind(record="ftax.paper.claims.record:Verdict"),
+    "claim-verdict": _Kind(record="ftax.paper.claims.claim_verdict:Verdict"),
     "comparison": _Kind(
         record="ftax.timing.comparison:Comparison",
         drawing="ftax.reports.tables.comparison_table:draw_comparisons",
@@ -47,23 +47,17 @@ _KINDS |= {
         drawing="ftax.reports.tables.comparison_table:draw_hosts",
     ),
     "knee": _Kind(
-        record="ftax.sweeps.knee.record:Knee", drawing="ftax.reports.tables.knee_table:draw_knees"
+        record="ftax.sweeps.knee_record:Knee", drawing="ftax.reports.tables.knee_table:draw_knees"
     ),
     "measurement": _Kind(
         record="ftax.timing.measurement:Measurement",
         drawing="ftax.reports.tables.measurement_table:draw_measurements",
-    ),
-    "mix": _Kind(
-        record="ftax.ladders.mix_receipt:MixReceipt",
-        drawing="ftax.reports.tables.first_screen:draw_mix_first",
-        details="ftax.reports.tables.mix_table:draw_mix",
     ),
     "receipt": _Kind(
         record="ftax.ladders.receipt:Receipt",
         drawing="ftax.reports.tables.first_screen:draw_receipt_first",
         details="ftax.reports.tables.receipt_table:draw_receipt",
     ),
-    "runtimes": _Kind(drawing="ftax.reports.tables.runtime_table:draw_runtimes"),
     "sweep": _Kind(drawing="ftax.reports.tables.sweep_table:draw_sweep"),
     "sweep-cell": _Kind(record="ftax.sweeps.record:SweepCell"),
     "sweep-export": _Kind(record="ftax.sweeps.record:SweepExport"),

@@ -5,10 +5,7 @@ from .errors import RunnerError as RunnerError
 from .errors import UnavailableError as UnavailableError
 from .errors import UnsupportedError as UnsupportedError
 from .ladders.floors import measure_floors as measure_floors
-from .ladders.mix_receipt import MixReceipt as MixReceipt
 from .ladders.receipt import Receipt as Receipt
-from .ladders.runtime_comparison import RuntimeComparison as RuntimeComparison
-from .ladders.tax import compare_runtimes as compare_runtimes
 from .ladders.tax import tax as tax
 from .ladders.trace import trace as trace
 from .ladders.verdict import compare as compare
@@ -21,8 +18,6 @@ from .runtimes.plugins.build_paths import get_include as get_include
 from .runtimes.plugins.conform.suite import conform as conform
 from .steps.decode import decode as decode
 from .steps.load import load_model as load_model
-from .steps.mix import Mix as Mix
-from .steps.mix import mix as mix
 from .steps.setting import Setting as Setting
 from .steps.spec import ModelSpec as ModelSpec
 from .steps.step import Step as Step
@@ -33,8 +28,8 @@ from .sweeps.bench import compare_hosts as compare_hosts
 from .sweeps.bench import cpp_bench as cpp_bench
 from .sweeps.bench import py_bench as py_bench
 from .sweeps.grid import Grid as Grid
-from .sweeps.knee.record import Knee as Knee
-from .sweeps.knee.run import knee as knee
+from .sweeps.knee import knee as knee
+from .sweeps.knee_record import Knee as Knee
 from .sweeps.run import sweep as sweep
 from .timing.cell import Cell as Cell
 from .timing.comparison import Comparison as Comparison

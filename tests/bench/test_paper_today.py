@@ -6,7 +6,7 @@ import re
 
 import paper_today
 import pytest
-from paper_today import PAGE, SECTIONS, Records
+from paper_today import PAGE, SECTIONS, Records, Section, fill, render
 
 
 @pytest.fixture(scope="module")
@@ -16,17 +16,17 @@ def sections():
 
 
 def test_the_page_is_what_the_script_writes(sections):
-    assert PAGE.page.read_text("utf-8") == PAGE.render(sections.values())
+    assert PAGE.read_text("utf-8") == render(sections.values())
 
 
 def test_every_section_names_its_command_and_its_pictures_are_there():
-    text = PAGE.page.read_text("utf-8")
+    text = PAGE.read_text("utf-8")
     commands = re.findall(r"`python bench/paper_today.py (\w+)`", text)
     assert commands == [name for name in SECTIONS if name != "setting"]
     pictures = re.findall(r"\]\((pictures/\S+)\)", text)
     assert len(pictures) == 5
     for name in pictures:
-        assert (PAGE.page.parent / name).stat().st_size > 1000
+        assert (PAGE.parent / name).stat().st_size > 1000
 
 
 def test_pictures_are_drawn_of_the_records(tmp_path):
@@ -38,3 +38,17 @@ def test_pictures_are_drawn_of_the_records(tmp_path):
         "today-torchscript.svg", "today-hosts.svg",
     }  # fmt: skip
     assert "TorchScript saves" in (tmp_path / "today-torchscript.svg").read_text()
+
+
+def test_numbers_and_names_have_to_match():
+    assert fill("a {b}", [Section(numbers={"b": "1"})]) == "a 1"
+    with pytest.raises(ValueError, match=r"paper_today\.md has no c: use or drop them"):
+        fill("a {b}", [Section(numbers={"b": "1", "c": "2"})])
+    with pytest.raises(ValueError, match=r"paper_today\.md has the unknown 'b'"):
+        fill("a {b}", [])
+
+
+def test_a_sentence_that_turned_is_refused():
+    turned = Section(numbers={"b": "1"}, holds={"b is large": False, "b is odd": True})
+    with pytest.raises(ValueError, match=r"no longer so: b is large: rewrite paper_today\.md"):
+        fill("a {b}", [turned])

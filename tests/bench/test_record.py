@@ -1,10 +1,13 @@
 """Processes of a benchmark: those that ended count, whatever limit is set for more of them."""
 
 import argparse
+import lzma
+import sys
 
 import pytest
 
 import record
+from ftax.errors import RunnerError
 
 
 @pytest.fixture
@@ -58,3 +61,20 @@ def test_parts_are_kept_as_they_come_and_given_again(tmp_path) -> None:
     lines = record.read_lines(tmp_path / "some_parts.jsonl")
     assert [line["part"] for line in lines] == ["one", "two", "one"]
     assert all(line["environment"]["host"] for line in lines)
+
+
+def test_a_record_is_appended_to_the_compressed_file_where_there_is_one(tmp_path) -> None:
+    path = tmp_path / "some.jsonl"
+    record.append_line(path, {"n": 1})
+    packed = path.with_name("some.jsonl.xz")
+    packed.write_bytes(lzma.compress(path.read_bytes()))
+    path.unlink()
+    record.append_line(path, {"n": 2})
+    assert not path.exists()
+    assert record.read_lines(path) == [{"n": 1}, {"n": 2}]
+
+
+def test_a_worker_out_of_time_is_named_by_its_last_line() -> None:
+    code = "import sys, time; print('preparing aoti', file=sys.stderr, flush=True); time.sleep(9)"
+    with pytest.raises(RunnerError, match="not done after 1 s; its last line: preparing aoti"):
+        record.run_json([sys.executable, "-c", code], timeout_s=1.0)

@@ -61,8 +61,8 @@ def test_two_lines_are_compared(results):
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("r.jsonl 2 80 lines", "line 2 of r.jsonl is no receipt"),
-        ("r.jsonl 3 80 lines", "line 3 of r.jsonl is no receipt"),
+        ("r.jsonl 2 80 lines", "write FILE LINE WIDTH"),
+        ("r.jsonl 3 80 lines", "line 3 of r.jsonl is no result"),
         ("r.jsonl 1 80 everything", "'everything'"),
         ("r.jsonl 1 wide lines", "'wide'"),
         ("r.jsonl", "write FILE LINE WIDTH"),

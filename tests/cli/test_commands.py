@@ -35,38 +35,6 @@ def test_tax_prints_a_receipt_and_saves_it(tmp_path):
     assert len(record["record"]["rungs"]) == 3
 
 
-MIX = """
-import ftax, torch
-
-def make_mix():
-    layer = torch.nn.Linear(8, 8)
-    return ftax.mix([((layer, torch.ones(n, 8)), w) for n, w in ((1, 3), (16, 1))], name="day")
-"""
-
-
-def test_tax_takes_a_mix_of_your_code_which_others_refuse(tmp_path):
-    (tmp_path / "work.py").write_text(MIX)
-    path, name = tmp_path / "mix.jsonl", f"{tmp_path / 'work.py'}:make_mix"
-    quick = ("--rounds", "4", "--warmup", "2", "--runtimes", "none", "--threads", "1")
-    result = run("tax", name, *quick, "--json", str(path))
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("day, mean of 2 parts  cpu  fp32  1 thread") == 1
-    assert "Linear, batch 16 25 %" in " ".join(result.stdout.split())
-    (mix,) = ftax.MixReceipt.load(path)
-    assert mix.weights == (3.0, 1.0) and [part.rungs[0].cell.batch for part in mix.parts] == [1, 16]
-    csv_rows = list(csv.DictReader(io.StringIO(run("tax", name, *quick, "--csv").stdout)))
-    assert {row["mix_part"] for row in csv_rows} == {"", *mix.names}
-    page = tmp_path / "report.html"
-    assert run("report", str(path), "-o", str(page)).returncode == 0
-    assert page.read_text().count("The mix that it is a part of") == 2
-    for command in ("bench", "trace", "knee", "ops"):
-        refused = run(command, name)
-        assert refused.returncode == 2
-        assert "day is a mix of 2 parts, which ftax.tax and `ftax tax` alone take" in refused.stderr
-    refused = run("compare", str(path), str(path))
-    assert refused.returncode == 2 and "ftax.compare(a.parts[0], b.parts[0])" in refused.stderr
-
-
 def test_tax_has_quick_runtimes_and_says_what_it_left_out(tmp_path):
     path = tmp_path / "receipt.jsonl"
     result = run("tax", "bert-1x64", *QUICK, "--json", str(path))

@@ -1,6 +1,9 @@
 """`ftax compare`: results from files and cells, more than two, and the exit codes of a gate."""
 
 import json
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 
@@ -56,9 +59,11 @@ def test_results_without_labels_go_by_their_files(tmp_path):
         make_receipt().save(tmp_path / folder / "r.jsonl")
     result = run("x/r.jsonl", "y/r.jsonl", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "y/r.jsonl against x/r.jsonl: cannot-tell" in result.stdout
+    assert "y/r.jsonl against x/r.jsonl: cannot tell" in result.stdout
+    named = run("x/r.jsonl", "y/r.jsonl", "--label", "old", "--label", "new", cwd=tmp_path)
+    assert "new against old: cannot tell" in named.stdout
     same = run("x/r.jsonl", "x/r.jsonl", cwd=tmp_path)
-    assert "x/r.jsonl (2) against x/r.jsonl (1): cannot-tell" in same.stdout
+    assert "x/r.jsonl (2) against x/r.jsonl (1): cannot tell" in same.stdout
 
 
 @pytest.mark.parametrize(
@@ -192,6 +197,23 @@ def test_sweeps_are_compared_cell_by_cell(tmp_path):
     assert len(ftax.read_records(tmp_path / "c.jsonl").records) == 2
     turned = run("after", "before/cells.jsonl", cwd=tmp_path)
     assert turned.returncode == 0 and "1 faster" in turned.stdout
+    named = run("before", "after", "--label", "old", "--label", "new", cwd=tmp_path)
+    assert "new against old: 2 cells" in named.stdout
+
+
+def test_cells_whose_inputs_differ_are_refused_in_words(tmp_path):
+    for name, tokens in (("before", 64), ("after", 27)):
+        (tmp_path / name).mkdir()
+        inputs = (CallInput(name="input_ids", dtype="int64", shape=(1, tokens)),)
+        machine = make_machine(H100)
+        append_record(tmp_path / name / "cells.jsonl", machine)
+        append_record(tmp_path / name / "cells.jsonl", replace(make_cell(machine), inputs=inputs))
+    refused = run("before", "after", cwd=tmp_path)
+    assert refused.returncode == 2
+    words = "input_ids is int64 (1, 64) for before and int64 (1, 27) for after"
+    assert words in refused.stderr
+    allowed = run("before", "after", "--allow-different-inputs", cwd=tmp_path)
+    assert allowed.returncode == 0, allowed.stderr
 
 
 def test_machines_of_one_sweep_are_compared(tmp_path):
@@ -210,7 +232,7 @@ def test_sweeps_are_not_compared_with_what_is_none(tmp_path):
     make_measurement([100, 101, 99]).save(tmp_path / "m.jsonl")
     for sides, words in (
         (("s", "m.jsonl"), "m.jsonl is no folder of a sweep, and s is one"),
-        (("s", "s", "--batch", "2"), "batch is given, but the sides are results files"),
+        (("s", "s", "--batch", "2"), "--batch is given, but the sides are results files"),
         (("s", "empty"), "so empty is no folder of a sweep; `ftax sweep -o FOLDER` writes one"),
         (("s",), "no two machines have a cell in common"),
     ):
@@ -251,7 +273,46 @@ def test_what_one_side_raises_is_told_and_both_are_built_before_either_is_measur
     (tmp_path / "new.py").write_text("def make():\n    raise ValueError('no weights')\n")
     result = run("old.py:make", "new.py:make", *QUICK, cwd=tmp_path)
     assert result.returncode == 4
-    assert "no weights" in result.stderr and "new.py" in result.stderr
+    assert "ftax: new.py:make: calling new.py:make failed: ValueError" in result.stderr
+    assert "no weights" in result.stderr
+
+
+def make_repository(folder, **files):
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        who = ["-c", "user.name=n", "-c", "user.email=a@b.c"]
+        subprocess.run(["git", *who, *command], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_base_that_lacks_what_is_compared_is_refused_before_anything_is_built(tmp_path):
+    make_repository(tmp_path, old=MAKE.format(layers=4))
+    (tmp_path / "new.py").write_text(MAKE.format(layers=4))
+    for arguments, words in (
+        (["new.py:make"], "--base HEAD: that revision has no new.py to compare with"),
+        (["old.py:make", "--base-python", "none/python"], "none/python is no program"),
+    ):
+        result = run(*arguments, "--base", "HEAD", *QUICK, cwd=tmp_path)
+        assert result.returncode == 2 and words in result.stderr
+
+
+def test_a_base_of_another_python_has_that_pythons_packages(tmp_path, monkeypatch):
+    """It imports torch afresh, for each of five pairs."""
+    make_repository(tmp_path, m="import compiled\n" + MAKE.format(layers=4))
+    (tmp_path / "m.py").write_text(MAKE.format(layers=24))
+    command = ("m.py:make", "--base", "HEAD", *QUICK)
+    refused = run(*command, cwd=tmp_path)
+    assert refused.returncode == 4
+    assert "No module named 'compiled' (" in refused.stderr
+    assert "if it is a compiled extension, build it there with --setup" in refused.stderr
+    site = tmp_path / "there" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "compiled.py").touch()
+    python = tmp_path / "there" / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{site}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    result = run(*command, "--base-python", "there/python", cwd=tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(

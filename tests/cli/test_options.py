@@ -7,12 +7,12 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import ftax.paper.run  # noqa: F401  (before a test replaces what it imports)
+import ftax.paper.study  # noqa: F401  (before a test replaces what it imports)
 from ftax.cli import options as o
 from ftax.cli.commands import app
 from ftax.cli.ending import run
 from ftax.errors import InvalidArgumentError
-from ftax.ladders.options import TaxOptions
+from ftax.ladders.choice import TaxOptions
 from ftax.steps.setting import Setting
 from ftax.sweeps.setup import FULL, QUICK
 from ftax.timing.session import Plan
@@ -148,7 +148,7 @@ def test_they_reach_the_sides_of_a_comparison(monkeypatch):
     check_plan(seen.given["plan"], duration_s=2.0, round_ms=10.0)  # of a side in a pair
     seen = see("compare", "gpt2", "gpt2", "--label", "x", "--label", "y")
     assert [side.label for side in seen.arguments[0]] == ["x", "y"]
-    assert (seen.given["duration_s"], seen.given["plan"].rounds) == (45.0, 80)
+    assert (seen.given["duration_s"], seen.given["plan"].rounds) == (55.0, 80)
 
 
 def test_they_reach_a_receipt_and_a_trace(monkeypatch):
@@ -171,7 +171,7 @@ def test_they_reach_a_knee(monkeypatch):
     monkeypatch.setattr("ftax.steps.load.load_model", stop)
     assert see("knee", "gpt2", "--over", "heads", *GIVEN).given["setting"] == WANTED
     monkeypatch.undo()
-    monkeypatch.setattr("ftax.sweeps.knee.run.knee", stop)
+    monkeypatch.setattr("ftax.sweeps.knee.knee", stop)
     seen = see("knee", "bert-1x64", "--threads", "1", *TIMED)
     assert seen.arguments[0].setting.threads == 1
     check_plan(seen.given["plan"], max_rounds=80)
@@ -195,7 +195,7 @@ def test_they_reach_a_sweep_and_the_paper(monkeypatch):
     }  # fmt: skip
     check_plan(more["plan"], max_rounds=20, round_ms=5.0, target_ratio=1e-6)
     assert see("sweep", "--model", "bert-base", "--quick").given["plan"] == QUICK
-    monkeypatch.setattr("ftax.paper.run.run_study", stop)
+    monkeypatch.setattr("ftax.paper.study.run_study", stop)
     seen = see("paper", "fig1", "--device", "cpu", "--no-draw", "--threads", "2", *TIMED).given
     assert (seen["threads"], seen["seed"]) == (2, 4)
     check_plan(seen["plan"], max_rounds=20, round_ms=5.0, target_ratio=1e-6)
@@ -222,13 +222,13 @@ def test_nothing_that_a_receipt_holds_is_named_twice():
 
 # What each command with numbers among its options is given beside them, and what begins its work.
 WORK = {
-    "tax": (("bert-1x64",), "ftax.ladders.tax.load_parts"),
+    "tax": (("bert-1x64",), "ftax.ladders.tax.load"),
     "bench": (("bert-1x64",), "ftax.sweeps.processes.run_job"),
     "compare": (("bert-1x64", "gpt2"), "ftax.sweeps.processes.run_job"),
     "knee": (("bert-1x64",), "ftax.steps.load.load_model"),
     "sweep": (("--model", "bert-1x64"), "ftax.sweeps.run.lock_folder"),
     "trace": (("bert-1x64",), "ftax.ladders.trace._ready_on_gpu"),
-    "ops": (("bert-1x64",), "ftax.ladders.tax.load_alone"),
+    "ops": (("bert-1x64",), "ftax.ladders.tax.load"),
     "paper": (("fig1", "--device", "cpu", "--no-draw"), "ftax.sweeps.run.lock_folder"),
     "conform": ((__file__,), "ftax.runtimes.plugins.conform.suite.load"),
 }

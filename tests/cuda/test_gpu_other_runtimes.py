@@ -1,12 +1,10 @@
-"""On a GPU: nested tensors, channels-last and JAX, each against eager there."""
+"""On a GPU: nested tensors and channels-last, each against eager there."""
 
 from typing import Any
 
 import pytest
 
-from ftax.errors import UnavailableError
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.compilers import jax as jax_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 
@@ -32,21 +30,4 @@ def test_nested_gives_the_outputs_of_padded(batch: int, dtype: str, host: str) -
 def test_channels_last_gives_eagers_outputs(host: str) -> None:
     prepared = find_runtime("eager-channels-last").prepare(load("resnet-50", dtype="fp16"), host)
     assert prepared.checks.outputs.within_tolerance
-    prepared.runner.run_once()
-
-
-@pytest.mark.parametrize("name", ["bert-base", "resnet-50"])
-def test_jax_gives_eagers_outputs_on_the_gpu(name: str) -> None:
-    workspace = load(name)
-    obstacle = find_runtime("jax").find_obstacle(host="python", device="cuda:0")
-    if obstacle:
-        pytest.skip(obstacle)
-    try:
-        jax, _ = jax_runtime._import_packages()
-        jax_runtime._find_device(jax, workspace.loaded.device)
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    prepared = find_runtime("jax").prepare(workspace, "python")
-    assert prepared.checks.outputs.within_tolerance
-    assert all(output.device.type == "cuda" for output in prepared.run())
     prepared.runner.run_once()

@@ -24,7 +24,7 @@ from support.onnx_models import S, Y, make_inputs, save_model
 pytestmark = pytest.mark.needs_ort_cuda
 HOSTS: list[Host] = ["python", "cpp"]
 CUDA = "CUDAExecutionProvider"
-RUNTIMES = ["onnxruntime", "onnxruntime-defaults", "onnxruntime-fused", "onnxruntime-cuda-graph"]
+RUNTIMES = ["onnxruntime", "onnxruntime-cuda-graph"]
 
 
 @pytest.fixture(scope="module", params=["fp32", "fp16"])
@@ -54,14 +54,14 @@ def test_a_row_is_the_model_on_two_inputs(bert: Workspace, name: str, host: Host
 
 
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("name", ["onnxruntime", "onnxruntime-cuda-graph"])
+@pytest.mark.parametrize("name", RUNTIMES)
 def test_convolutions_run_on_the_gpu(resnet: Workspace, name: str, host: Host) -> None:
     prepared = prepare(resnet, name, host)
     assert prepared.checks.judge_outputs().equal, prepared.checks
 
 
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("name", ["onnxruntime", "onnxruntime-cuda-graph"])
+@pytest.mark.parametrize("name", RUNTIMES)
 def test_all_work_is_on_the_stream_that_is_timed(bert: Workspace, name: str, host: Host) -> None:
     trace = ftax.trace(bert.loaded, runtime=name, host=host, iterations=5)
     assert trace.kernels

@@ -1,4 +1,4 @@
-"""torch's own compilers on a GPU: what compiled code and captured runners compute there."""
+"""torch's own compilers on a GPU: what compiled code computes there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from ftax.errors import UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
@@ -21,12 +20,6 @@ from support.small_models import normal
 
 pytestmark = pytest.mark.needs_cuda
 
-GRAPHS = [
-    ("torchscript-cuda-graph", "python"),
-    ("torchscript-cuda-graph", "cpp"),
-    ("aoti-cuda-graph", "python"),
-    ("aoti-cuda-graph", "cpp"),
-]
 COMPILED = [("compile", "python"), ("compile-reduce-overhead", "python")]
 PACKAGES = [("aoti", "python"), ("aoti", "cpp")]
 
@@ -53,7 +46,7 @@ def prepare(loaded: LoadedModel, runtime: str, host: Any) -> Candidate:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("runtime", "host"), [*COMPILED, *PACKAGES, *GRAPHS])
+@pytest.mark.parametrize(("runtime", "host"), [*COMPILED, *PACKAGES])
 def test_outputs_are_eagers(runtime: str, host: str, loaded: LoadedModel) -> None:
     prepared = prepare(loaded, runtime, host)
     assert prepared.checks.outputs.within_tolerance, prepared.checks
@@ -85,30 +78,6 @@ def test_compiled_runners_stay_valid_while_others_are_prepared(loaded: LoadedMod
     assert list(first.judge()) == []
 
 
-def test_graph_of_torchscript_reads_its_inputs_where_they_are(loaded: LoadedModel) -> None:
-    prepared = prepare(loaded, "torchscript-cuda-graph", "cpp")
-    (x,) = loaded.flat_inputs()
-    kept = x.clone()
-    with torch.inference_mode():
-        x.copy_(torch.full_like(x, 0.5))
-        expected = loaded.call()
-        outputs = prepared.run()
-        x.copy_(kept)
-    assert torch.allclose(outputs[0], expected, atol=1e-5)
-
-
-def test_model_that_waits_for_the_device_is_no_graph() -> None:
-    class Waiting(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.cpu().cuda() + 1
-
-    waiting = load_model(Waiting(), inputs=normal(3, 4).cuda())
-    with pytest.raises(UnsupportedError, match="cannot capture torchscript-cuda-graph"):
-        prepare(waiting, "torchscript-cuda-graph", "cpp")
-    assert not torch.cuda.is_current_stream_capturing()
-    torch.rand(10, device="cuda").sum().item()
-
-
 @pytest.mark.slow
 def test_a_graph_survives_a_compiler_that_captures_its_own() -> None:
     """In a process of its own: a fault on a GPU would fail all tests that come after it."""
@@ -119,8 +88,7 @@ def test_a_graph_survives_a_compiler_that_captures_its_own() -> None:
         from ftax.runtimes.catalogue import find_runtime
 
         workspace = Workspace(load_model("bert-base", device="cuda", dtype="fp16"))
-        places = [("cuda-graph", "cpp"), ("torchscript-cuda-graph", "cpp"),
-                  ("compile-reduce-overhead", "python")]
+        places = [("cuda-graph", "cpp"), ("compile-reduce-overhead", "python")]
         prepared = [find_runtime(name).prepare(workspace, host) for name, host in places]
         torch.cuda.empty_cache()
         for _ in range(3):

@@ -22,8 +22,6 @@ ROWS: list[tuple[str, Host]] = [
     ("eager", "cpp"),
     ("cuda-graph", "python"),
     ("cuda-graph", "cpp"),
-    ("torchscript-cuda-graph", "python"),
-    ("torchscript-cuda-graph", "cpp"),
 ]
 
 
@@ -54,12 +52,9 @@ def test_each_request_copies_all_inputs_and_outputs(
     assert len({item.stream_id for item in (*trace.kernels, *trace.memcpys)}) == 1
 
 
-@pytest.mark.parametrize("name", ["cuda-graph", "torchscript-cuda-graph"])
 @pytest.mark.parametrize("host", ["python", "cpp"])
-def test_a_request_reads_the_input_that_was_copied(
-    workspace: Workspace, host: Host, name: str
-) -> None:
-    prepared = prepare(workspace, name, host)
+def test_a_request_reads_the_input_that_was_copied(workspace: Workspace, host: Host) -> None:
+    prepared = prepare(workspace, "cuda-graph", host)
     buffers = prepared.buffers
     assert buffers is not None
     with torch.inference_mode(), enter_stream(workspace.stream):

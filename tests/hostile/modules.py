@@ -637,12 +637,12 @@ def nested_outputs(x: Tensor) -> Any:
     return {"a": Pair(x + 1, [None, point(x + 2, "text")]), "b": OrderedDict(c=x * 2), "n": 7}
 
 
-@refused("no tensor in it")
+@refused("it returns no tensor")
 def no_outputs(x: Tensor) -> Any:
     x.exp()
 
 
-@refused("no tensor in it")
+@refused("it returns no tensor")
 def a_number(x: Tensor) -> Any:
     return float(x.sum())
 

@@ -45,7 +45,7 @@ def test_nothing_false_looks_true(case: Case, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         ftax.ladders.run,
         "run_tax",
-        lambda found, *rest: (spaces.extend(found), run_tax(found, *rest))[1],
+        lambda found, *rest: (spaces.append(found), run_tax(found, *rest))[1],
     )
     module, inputs = case.make(), case.inputs(0)
     given = {"check_inputs": case.inputs(1)} if case.check else {}

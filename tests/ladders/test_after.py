@@ -1,8 +1,7 @@
 """What follows the rounds of a receipt, interrupted and failing at each place; the one loop that
 runs it."""
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -81,7 +80,7 @@ def test_back_to_back_requests_that_are_interrupted_are_kept_and_end_the_looks(m
 # --- the loop ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Notes:
     found: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -90,11 +89,12 @@ class Notes:
     def tell(self, phase: str, done: int = 0, total: int = 1) -> None:
         TOLD.append(phase)
 
-    def warn(self, *texts: str) -> Self:
-        return replace(self, warnings=(*self.warnings, *texts))
+    def warn(self, *texts: str) -> None:
+        self.warnings += texts
 
-    def interrupt(self, text: str) -> Self:
-        return replace(self.warn(text), interrupted=True)
+    def interrupt(self, text: str) -> None:
+        self.warn(text)
+        self.interrupted = True
 
 
 TOLD: list[str] = []
@@ -103,21 +103,24 @@ TOLD: list[str] = []
 def make(name, *found, error=None, wanted=True):
     """Finds these one after the other, and then fails."""
 
-    def look(scene):
-        for item in found:
-            scene = replace(scene, found=(*scene.found, item))
-            yield scene
+    def look(notes):
+        notes.found += found
         if error is not None:
             raise error
 
-    return Instrument(name, f"no {name}", lambda scene: wanted, look)
+    return Instrument(name, f"no {name}", lambda _: wanted, look)
+
+
+def look_closer_at_notes(*instruments):
+    notes = Notes()
+    look_closer(instruments, notes)
+    return notes
 
 
 def test_what_is_wanted_is_looked_at_in_order_and_told():
     TOLD.clear()
     instruments = [make("first", "a"), make("unwanted", "b", wanted=False), make("last", "c")]
-    (scene,) = look_closer(instruments, [Notes()])
-    assert scene == Notes(found=("a", "c"))
+    assert look_closer_at_notes(*instruments) == Notes(found=("a", "c"))
     assert TOLD == ["first", "last"]
 
 
@@ -131,10 +134,10 @@ def test_what_is_wanted_is_looked_at_in_order_and_told():
 )
 def test_a_fault_costs_what_was_not_found_yet_and_a_warning(error, reason):
     instruments = [make("energy", "one runtime", error=error), make("trace", "t")]
-    (scene,) = look_closer(instruments, [Notes()])
-    assert scene.found == ("one runtime", "t")
-    (warning,) = scene.warnings
-    assert warning.startswith(reason) and not scene.interrupted
+    notes = look_closer_at_notes(*instruments)
+    assert notes.found == ("one runtime", "t")
+    (warning,) = notes.warnings
+    assert warning.startswith(reason) and not notes.interrupted
 
 
 def test_ctrl_c_ends_the_looks_keeps_what_was_found_and_names_the_rest():
@@ -143,43 +146,9 @@ def test_ctrl_c_ends_the_looks_keeps_what_was_found_and_names_the_rest():
         make("unwanted", wanted=False),
         make("trace", "t"),
     ]
-    (scene,) = look_closer(instruments, [Notes()])
-    assert (scene.found, scene.interrupted) == (("a", "b"), True)
-    assert scene.warnings == ("interrupted after the rounds: no energy; no trace",)
-
-
-def test_each_instrument_looks_at_all_scenes_before_the_next_one_does():
-    seen = []
-
-    def look(name):
-        def see(scene):
-            seen.append((name, scene.found))
-            yield replace(scene, found=(*scene.found, name))
-
-        return Instrument(name, f"no {name}", lambda scene: True, see)
-
-    scenes = look_closer([look("gate"), look("trace")], [Notes(), Notes()])
-    assert [scene.found for scene in scenes] == [("gate", "trace")] * 2
-    assert [name for name, _ in seen] == ["gate", "gate", "trace", "trace"]
-
-
-def test_ctrl_c_ends_the_looks_at_all_scenes_and_names_the_rest_of_each():
-    stop = iter((None, KeyboardInterrupt()))
-
-    def look(scene):
-        if (error := next(stop)) is not None:
-            raise error
-        yield replace(scene, found=("a",))
-
-    halting = Instrument("energy", "no energy", lambda scene: True, look)
-    scenes = look_closer([halting, make("trace", "t")], [Notes(), Notes(), Notes()])
-    assert [scene.found for scene in scenes] == [("a",), (), ()]
-    assert [scene.warnings[0].partition(": ")[2] for scene in scenes] == [
-        "no trace",
-        "no energy; no trace",
-        "no energy; no trace",
-    ]
-    assert all(scene.interrupted for scene in scenes)
+    notes = look_closer_at_notes(*instruments)
+    assert (notes.found, notes.interrupted) == (("a", "b"), True)
+    assert notes.warnings == ("interrupted after the rounds: no energy; no trace",)
 
 
 def test_a_model_that_raises_after_the_rounds_costs_what_it_was_asked_for(monkeypatch):
@@ -210,4 +179,4 @@ def test_a_model_that_raises_after_the_rounds_costs_what_it_was_asked_for(monkey
 
 def test_a_mistake_of_ours_is_hidden_by_nothing():
     with pytest.raises(KeyError):
-        look_closer([make("energy", error=KeyError("x"))], [Notes()])
+        look_closer_at_notes(make("energy", error=KeyError("x")))

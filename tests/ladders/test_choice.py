@@ -1,6 +1,5 @@
 """Which alternatives a receipt holds, what it says of the rest, and the errors it keeps."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -47,11 +46,9 @@ def test_quick_are_the_plain_ones_that_can_run_here(monkeypatch):
         choose_alternatives("available", "cuda")
     )
     everything = {name for name, _ in choose_alternatives("available", "cpu")}
-    monkeypatch.setattr("ftax.ladders.choice.find_spec", lambda name: None)
     added = set(list_slower("cpu"))
     assert "compile" in added and "compile-reduce-overhead" in list_slower("cuda:0")
-    assert added < everything - quick
-    assert not {"jax", "tensorrt", "onnxruntime-fused"} & added  # nothing is installed
+    assert added == everything - quick
 
 
 def test_all_has_every_host_but_no_rung_and_on_a_cpu_no_cuda_runtime():
@@ -112,25 +109,6 @@ def test_throughput_is_measured_for_each_runtime_if_asked_for(tmp_path):
     assert loaded.runtimes == receipt.runtimes
     with pytest.raises(InvalidArgumentError, match="mode 'latency'"):
         ftax.Receipt(rungs=receipt.rungs, throughputs=receipt.rungs)
-
-
-def test_receipts_of_version_2_can_be_read():
-    receipts = ftax.Receipt.load(RESULTS / "receipts.jsonl")
-    line = (RESULTS / "receipts.jsonl").read_text().splitlines()[0]
-    assert receipts[0].throughputs == ()
-    if json.loads(line)["ftax_schema"] == 2:
-        assert all(item.error == "" for item in receipts[0].unavailable)
-    assert receipts[0].recommendation
-
-
-def test_a_comparison_of_runtimes_is_a_receipt_seen_otherwise():
-    found = ftax.compare_runtimes(
-        load_function(torch.exp), runtimes=["torchscript"], hosts=["cpp"], plan=QUICK,
-        throughput=False,
-    )  # fmt: skip
-    latencies = [row.latency_ns for row in found.rows]
-    assert latencies == sorted(latencies) and len(latencies) == 4
-    assert found.recommendation == found.receipt.recommendation
 
 
 def make_hosts(python_ns, cpp_ns):

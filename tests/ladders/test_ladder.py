@@ -1,14 +1,11 @@
 """A ladder is a table: what it says of its rungs, and another one, measured by the same code."""
 
-import json
-
 import pytest
-import torch
 
 import ftax
 from ftax import InvalidArgumentError, ResultsError
+from ftax.ladders.choice import TaxOptions
 from ftax.ladders.ladder import EAGER, LADDERS, Ladder, Rung, find_ladder
-from ftax.ladders.options import TaxOptions
 from ftax.ladders.run import run_tax
 from ftax.reports.tables.receipt_table import make_receipt_tables
 from ftax.runtimes.catalogue import list_runtimes
@@ -55,8 +52,8 @@ def scripted(monkeypatch):
 
 def measure(**options):
     workspace = Workspace(load_function(lambda x: (x + 1).exp().sum()))
-    (receipt,), _ = run_tax([workspace], TaxOptions(ladder="scripted", **options), QUICK, None)
-    return receipt
+    found = run_tax(workspace, TaxOptions(ladder="scripted", **options), QUICK, None)
+    return found[0]
 
 
 def test_another_ladder_is_measured_stored_and_printed_as_a_table(scripted, tmp_path):
@@ -105,7 +102,7 @@ def test_a_first_rung_that_fails_is_called_as_its_ladder_says(scripted):
     workspace = Workspace(load_function(fail_late))
     options = TaxOptions(ladder="scripted", runtimes="none")
     with pytest.raises(ftax.RunnerError, match="the scripted service could not be measured"):
-        run_tax([workspace], options, Plan(rounds=50), None)
+        run_tax(workspace, options, Plan(rounds=50), None)
 
 
 def test_a_ladder_that_there_is_not_is_refused_by_its_name(scripted, monkeypatch, tmp_path):
@@ -117,13 +114,6 @@ def test_a_ladder_that_there_is_not_is_refused_by_its_name(scripted, monkeypatch
     monkeypatch.delitem(LADDERS, "scripted")
     with pytest.raises(ResultsError, match="no ladder 'scripted'"):
         ftax.Receipt.load(tmp_path / "r.jsonl")
-
-
-def test_the_usual_ladder_is_not_stored(tmp_path):
-    receipt = ftax.tax(load_function(torch.exp), runtimes="none", plan=QUICK)
-    receipt.save(tmp_path / "r.jsonl")
-    assert "ladder_name" not in json.loads((tmp_path / "r.jsonl").read_text())["record"]
-    assert ftax.Receipt.load(tmp_path / "r.jsonl") == (receipt,)
 
 
 def test_rungs_and_instruments_of_the_usual_ladder_are_in_the_catalogue():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from ftax.ladders import run
 from ftax.reports.tables.receipt_table import draw_receipt
 from support.small_models import normal
 
-PLAN = ftax.Plan(rounds=3, warmup=2, round_ms=2.0)
+PLAN = ftax.Plan(rounds=3, warmup=2, round_ms=2.0, duration_s=5.0)
 
 
 @pytest.fixture
@@ -27,9 +28,9 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def tax(**options: int) -> ftax.Receipt:
+def tax(*, plan: ftax.Plan = PLAN, **options: int) -> ftax.Receipt:
     return ftax.tax(
-        torch.nn.Linear(4, 4), (normal(3, 4),), plan=PLAN, runtimes="none", operators=False,
+        torch.nn.Linear(4, 4), (normal(3, 4),), plan=plan, runtimes="none", operators=False,
         progress=False, **options,
     )  # fmt: skip
 
@@ -43,14 +44,27 @@ def test_it_is_measured_on_one_thread_and_the_first_line_says_so():
     receipt = tax()
     assert count_threads(receipt) == 1 and torch.get_num_threads() == 2
     first = draw_receipt(receipt).head[0]
-    assert first.startswith("Measured again on one thread: on 2 requests waited for CPUs")
+    assert first.startswith("Measured on one thread: on 2, requests waited for CPUs")
 
 
 @pytest.mark.usefixtures("busy")
 def test_threads_that_were_asked_for_are_kept():
     receipt = tax(threads=2)
     assert count_threads(receipt) == 2
-    assert not any("Measured again" in text for text in draw_receipt(receipt).head)
+    assert not any("Measured on one" in text for text in draw_receipt(receipt).head)
+
+
+@pytest.mark.usefixtures("busy")
+def test_two_seconds_tell_before_a_long_measurement(monkeypatch: pytest.MonkeyPatch):
+    plans, measure = [], run.measure_together
+
+    def note(subjects, plan, *more, **options):
+        plans.append((plan.duration_s, torch.get_num_threads()))
+        return measure(subjects, plan, *more, **options)
+
+    monkeypatch.setattr(run, "measure_together", note)
+    receipt = tax(plan=replace(PLAN, duration_s=60.0))
+    assert count_threads(receipt) == 1 and plans[:2] == [(2.0, 2), (60.0, 1)]
 
 
 def test_a_machine_that_is_left_alone_keeps_its_threads(monkeypatch: pytest.MonkeyPatch):

@@ -1,12 +1,9 @@
 """Rows of runtimes from receipts made by hand: what is saved, of what, and when it has paid."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftax import RuntimeComparison
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.terminal import to_text
@@ -140,19 +137,16 @@ def test_outputs_beyond_tolerance_exclude_a_row():
     assert not find(receipt, TAPE).excluded
 
 
-def test_a_comparison_is_a_view_of_a_receipt(tmp_path):
+def test_all_of_a_receipt_tells_why_a_runtime_is_faster(tmp_path):
     receipt = make_gpu_receipt(
         make_runtime(ORT, 800.0, outputs=CLOSE),
         evidence=[make_work(ORT, 440.0, kernels=60, same=False)],
         unavailable=(Unavailable(runtime="jax", host="python", reason="no jax", error="long"),),
     )
-    comparison = RuntimeComparison(receipt=receipt)
-    data = json.loads(json.dumps(comparison.to_dict()))
-    assert [row["runtime"] for row in data["rows"]][:2] == ["cuda-graph", "onnxruntime"]
-    assert data["recommendation"] == receipt.recommendation
-    comparison.save(tmp_path / "r.jsonl")
+    assert [row.label for row in receipt.runtimes][:2] == ["cuda-graph/cpp", "onnxruntime/cpp"]
+    receipt.save(tmp_path / "r.jsonl")
     (loaded,) = Receipt.load(tmp_path / "r.jsonl")
     assert loaded.runtimes == receipt.runtimes
-    text = " ".join(to_text(comparison, width=160).split())
+    text = " ".join(to_text(receipt.details, width=160).split())
     for words in ("no jax", "Why: tax or kernels", "40 fewer", "input 1e-02", "Host-bound"):
         assert words in text

@@ -9,6 +9,7 @@ from torch import nn
 import ftax
 from ftax.ladders.pairs import PairSide, run_pairs
 from ftax.ladders.verdict import _pickle
+from ftax.runtimes.prepare import prepare
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
 from support.records import make_measurement
@@ -25,6 +26,28 @@ def test_a_closure_is_measured_in_this_process_and_has_no_verdict_on_little():
     assert (found.unit, found.name_b) == ("round", "b")
     assert found.verdict == "cannot-tell" or abs(found.ratio - 1) > 0.05
     assert "paired" in found.method
+
+
+def test_a_capture_is_measured_as_it_is_and_not_as_its_original(tmp_path, monkeypatch):
+    module = Lambda(lambda x: (x + 1).relu())
+    with torch.inference_mode():
+        fast = ftax.capture(module, INPUTS)
+    found = ftax.compare(module, fast, plan=QUICK, progress=False, inputs=INPUTS)
+    assert "eager/python" in found.a and "capture/python" in found.b
+    assert ftax.py_bench(fast, INPUTS, plan=QUICK, progress=False).cell.runtime == "capture"
+    with pytest.raises(ftax.InvalidArgumentError, match=r"runtime is 'flat' and .* is a capture"):
+        ftax.compare(module, fast, INPUTS, runtime="flat")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "gives_capture.py").write_text(
+        "import ftax, torch\n"
+        "with torch.inference_mode():\n"
+        "    fast = ftax.capture(torch.nn.ReLU(), torch.ones(2))\n"
+    )
+    for runtime, expected in (("", "capture"), ("eager", "eager")):
+        _, (made,) = prepare(
+            "gives_capture:fast", None, None, Setting(), runtime=runtime, hosts=("python",)
+        )
+        assert made.runtime == expected
 
 
 def test_both_sides_bring_inputs_and_those_of_other_shapes_are_refused():

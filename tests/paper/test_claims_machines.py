@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ftax.paper.claims.gpu import list_gpus
-from ftax.paper.claims.record import find_claim
-from ftax.paper.claims.today import make_plan
+from ftax.paper.claims.measured import list_gpus
+from ftax.paper.claims.testing import find_claim, required_cells
 from support.claim_results import (
     GRAPHS,
     judge,
@@ -30,7 +29,7 @@ from support.claim_results import (
     ],
 )
 def test_what_is_said_of_several_gpus_is_not_tested_with_one(name, gpus):
-    cells = [make_cell(place, 1.0) for place in make_plan(find_claim(name)).cells()]
+    cells = [make_cell(place, 1.0) for place in required_cells([find_claim(name)])]
     verdict = judge_one(name, cells)
     assert verdict.today == "cannot be tested here"
     assert verdict.reason == f"it is about {gpus} GPUs, and these are results of one"
@@ -55,8 +54,7 @@ def test_gpus_of_the_paper_are_one_machine_of_several():
         ["NVIDIA H200"] * 2 + ["NVIDIA B200"] * 2
     )
     assert verdict.notes[0] == (
-        "13 conditions on GPUs of the paper are 2 on one machine; names of GPUs in formulas stand "
-        "for NVIDIA H200"
+        "13 conditions on GPUs of the paper are 2 on one machine, NVIDIA H200"
     )
 
 

@@ -7,13 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ftax import InvalidArgumentError
-from ftax.paper.claims import study as claims
-from ftax.paper.claims.gpu import Sampler, list_gpus
+from ftax.paper.claims import testing as claims
+from ftax.paper.claims.claim import Findings, RequiredCell, Results, find_cell
 from ftax.paper.claims.judge import judge_claim, judge_test, settle
-from ftax.paper.claims.numbers import collect_numbers
-from ftax.paper.claims.record import find_claim
-from ftax.paper.claims.scope import RequiredCell
-from ftax.paper.claims.today import PlannedOperand, Wanted, make_plan
+from ftax.paper.claims.measured import MeasuredNumbers, Sampler, list_gpus
 from support.claim_results import (
     BATCHES,
     GRAPHS,
@@ -30,26 +27,20 @@ def test_work_is_taken_from_any_cell_of_the_size():
     counted = make_series(lambda _: 1.0, framework="tape/cpp", batches=(128,), macs=2 * 10**9)
     cells = [*make_series(lambda _: 1.0, dtype="fp32"), *counted]
     (gpu,) = list_gpus(make_results(cells))
-    wanted = Wanted(
-        column="gmacs", cell=RequiredCell("bert-base", "eager/python", "fp32", 128, 128)
-    )
-    assert gpu.read(wanted) == 2.0
-    assert (
-        "has no count of macs"
-        in gpu.read(
-            replace(wanted, cell=RequiredCell("bert-base", "eager/python", "fp32", 1, 128))
-        ).why
-    )
+    place = RequiredCell("bert-base", "eager/python", "fp32", 128, 128)
+    assert gpu.read(place, "gmacs") == 2.0
+    assert "has no count of macs" in gpu.read(place._replace(batch=1), "gmacs").why
 
 
 def test_counts_have_no_interval():
     cells = make_series(lambda _: 1.0, dtype="fp32", macs=10**10, modules=100)
-    numbers = collect_numbers(
-        make_plan(find_claim("S4-time-per-mac")), lambda _: list_gpus(make_results(cells))[0],
-        Sampler(resamples=RESAMPLES, seed=0),
-    )  # fmt: skip
-    assert numbers.point["g_b"] == 10.0
-    assert {scope["g_b"] for scope in numbers.resamples} == {10.0}
+    (gpu,) = list_gpus(make_results(cells))
+    numbers = MeasuredNumbers(lambda _: gpu, Sampler(resamples=RESAMPLES, seed=0))
+    results = Results(numbers, Findings())
+    found = set()
+    for numbers.draw in range(-1, RESAMPLES):
+        found.add(results.read("gmacs", "bert", "eager", "fp32", 128))
+    assert found == {10.0}
     verdict = judge_one("S4.2.2-funnel-macs", cells)
     assert all(value.low == () for value in verdict.values)
 
@@ -128,37 +119,22 @@ def test_one_round_gives_a_verdict_without_an_interval():
     assert verdict.notes[0].startswith("no interval: bert-base cuda-graph/python cuda fp16 b1")
 
 
-def make_loose_plan(names):
-    plan = make_plan(find_claim(GRAPHS))
-    items = tuple(
-        Wanted(column="latency_ms", cell=RequiredCell(name, "eager/python", "fp16", 1, 128))
-        for name in names
-    )
-    operand = PlannedOperand(items=items, many=True, models=tuple(names))
-    return replace(plan, operands={"x": operand, "y": operand})
+MODELS = ("bert", "distilbert", "albert", "squeeze_bert", "mobile_bert", "longformer")
 
 
-@pytest.mark.parametrize(
-    ("measured", "kept"), [("abcdef", "abcdef"), ("abcf", "abcf"), ("abc", "abc"), ("ab", "")]
-)
+@pytest.mark.parametrize(("measured", "kept"), [(6, 6), (4, 4), (3, 3), (2, 6)])
 def test_models_that_were_not_measured_are_left_out_of_long_lists(measured, kept):
-    cells = [
-        make_cell(RequiredCell(name, "eager/python", "fp16", 1, 128), 1.0 + ord(name))
-        for name in measured
-    ]
-    (gpu,) = list_gpus(make_results(cells))
-    numbers = collect_numbers(
-        make_loose_plan("abcdef"), lambda _: gpu, Sampler(resamples=RESAMPLES, seed=0)
-    )
-    if not kept:
-        assert len(numbers.point["x"]) == 6
-        assert numbers.notes == ()
-        return
-    assert numbers.point["x"] == pytest.approx([1.0 + ord(name) for name in kept])
-    assert len(numbers.resamples[0]["y"]) == len(kept)
-    left_out = ", ".join(sorted(set("abcdef") - set(kept)))
-    told = (f"over {len(kept)} of the paper's 6 models: no {left_out}",) if left_out else ()
-    assert numbers.notes == told
+    places = [find_cell(name, "eager/python", "fp16", 1, None) for name in MODELS[:measured]]
+    (gpu,) = list_gpus(make_results(make_cell(place, 1.0) for place in places))
+    found = Findings()
+    numbers = MeasuredNumbers(lambda _: gpu, Sampler(resamples=RESAMPLES, seed=0))
+    results = Results(numbers, found)
+    (latencies,) = results.over(MODELS, ("latency_ms", "eager", "fp16", 1))
+    assert len(latencies) == kept
+    assert latencies[:measured] == [1.0] * measured
+    left_out = ", ".join(MODELS[kept:])
+    told = [f"over {kept} of the paper's 6 models: no {left_out}"] if left_out else []
+    assert [*found.notes] == told
 
 
 @pytest.mark.parametrize(

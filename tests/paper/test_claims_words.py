@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 
-import pytest
-
-from ftax.paper.claims.record import TestVerdict, list_claims
-from ftax.paper.claims.today import make_plan
-from ftax.paper.claims.words import describe_verdict, leave_gpu, word_condition
-from ftax.records.store import append_record, read_records
+from ftax.paper.claims.claim_verdict import TestVerdict
+from ftax.paper.claims.judge import describe_verdict, read_paper
+from ftax.paper.claims.testing import list_claims
 from support.claim_results import GRAPHS, judge_one, make_graph_results, make_series
-
-PLANS = [plan for plan in map(make_plan, list_claims()) if not plan.reason]
 
 
 def make_test(about, today, left=""):
-    return TestVerdict(expression="x>1", about=about, paper=True, today=today, left=left)
+    return TestVerdict(about=about, paper=True, today=today, left=left)
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.claim.id)
-def test_conditions_speak_in_words(plan):
-    for test in plan.tests:
-        if not (plan.needs_named_gpus or plan.gpus):
-            bare = re.search(r"\b([rbeto](16|32)?(_[eto])?|ts|ort)\b(?!=)", test.about)
-            assert bare is None, test.about
-            assert len(test.about.split()) > 1
-        assert bool(test.left) == bool(test.relation)
-        assert test.left != test.about
-
-
-@pytest.mark.parametrize(
-    ("claim", "about", "words"),
-    [
-        ("S4-flat-every-framework", "r32_e still flat at b=2", "ResNet-50 fp32 eager still flat"),
-        ("S4.2.3-efficient-faster-large", "squeeze t16", "b=128: SqueezeBERT TorchScript fp16"),
-        ("D-low-flop-more-bound", "squeeze fp16", "leaves the plateau after ResNet-50: SqueezeNet"),
-        ("S4.1-faster-at-b1", "ORT < TorchScript < eager for bert fp16", "eager for BERT fp16"),
-        ("S4.2.1-depth-both-regimes", "e16_128 rises with depth", "eager fp16 b=128 rises"),
-        ("S4.2.3-efficient-slower-small", "RTX-8000 e16", "slower than BERT: eager fp16"),
-    ],
-)
-def test_codes_of_the_file_become_words(claim, about, words):
-    assert words in word_condition(claim, about)
+def test_conditions_speak_in_words():
+    for claim in list_claims():
+        for check in read_paper(claim).checks:
+            bare = re.search(r"\b([rbeto](16|32)?(_[eto])?|ts|ort)\b(?!=)", check.about)
+            assert bare is None, check.about
+            assert len(check.about.split()) > 1
+            assert bool(check.left) == (check.relation is not None)
+            assert check.left != check.about
 
 
 def test_what_a_condition_lost_is_not_said_to_hold():
@@ -81,18 +59,6 @@ def test_each_alone_and_not_all_together_is_open():
                              "in 91%).")  # fmt: skip
 
 
-def test_verdicts_from_before_there_were_sentences_are_read(tmp_path):
-    verdict = judge_one(GRAPHS, make_graph_results(20.0))
-    append_record(tmp_path / "new.jsonl", verdict)
-    line = json.loads((tmp_path / "new.jsonl").read_text())
-    del line["record"]["sentence"]
-    for test in line["record"]["tests"]:
-        del test["left"]
-    (tmp_path / "old.jsonl").write_text(json.dumps(line) + "\n")
-    (old,) = read_records(tmp_path / "old.jsonl").records
-    assert (old.sentence, old.tests[0].left, old.today) == ("", "", "changed")
-
-
 def test_a_verdict_has_the_sentence_of_its_conditions():
     verdict = judge_one(GRAPHS, make_graph_results(20.0))
     assert verdict.sentence == (
@@ -101,19 +67,3 @@ def test_a_verdict_has_the_sentence_of_its_conditions():
     )
     missing = judge_one(GRAPHS, make_series(lambda _: 1.0))
     assert missing.sentence == f"Not tested: {missing.reason}."
-
-
-@pytest.mark.parametrize(
-    ("about", "words"),
-    [
-        ("flat up to batch 2: r32_g1080", "flat up to batch 2: ResNet-50 fp32"),
-        ("flat up to batch 2: b16_rtx8000", "flat up to batch 2: BERT fp16"),
-        ("TorchScript beats eager for BERT at b=1: A6000_fp16",
-         "TorchScript beats eager for BERT at b=1: fp16"),
-        ("Funnel is slower than BERT at large batch: a6000",
-         "Funnel is slower than BERT at large batch"),
-        ("plateau on the 3090", "plateau on the 3090"),
-    ],
-)  # fmt: skip
-def test_what_is_said_of_one_gpu_can_be_said_of_another(about, words):
-    assert leave_gpu(about) == words

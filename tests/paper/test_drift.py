@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from ftax.paper.claims.gpu import list_gpus
-from ftax.paper.claims.scope import RequiredCell
+from ftax.paper.claims.claim import RequiredCell
+from ftax.paper.claims.measured import list_gpus
 from ftax.paper.drift import REPEATED, find_drift, join_repetitions
 from support.claim_results import BATCHES, make_cell, make_results, make_series
 from support.claim_results import judge_one as judge
@@ -153,7 +153,7 @@ def test_a_verdict_near_its_threshold_does_not_outlive_the_drift():
 
 
 def test_one_clock_takes_its_part_out_of_the_drift():
-    from ftax.paper.claims.clock import bring_to_one_clock
+    from ftax.paper.claims.measured import bring_to_one_clock
 
     cells = [
         make_cell(

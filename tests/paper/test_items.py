@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.figures.sheet import COLUMNS
-from ftax.paper.figures.view import split_views
-from ftax.paper.items.catalogue import find_item, list_items, make_grids, make_wants
-from ftax.paper.missing import NOT_RUN, describe_missing, find_missing
+from ftax.paper.items import find_item, list_items, make_grids, make_wants
+from ftax.paper.machine_view import split_views
 from ftax.paper.reference import select
-from ftax.paper.setting import Setting
+from ftax.paper.sheet import COLUMNS
+from ftax.paper.study_setting import StudySetting
+from ftax.paper.today import NOT_RUN, describe_missing, find_missing
 from ftax.runtimes.catalogue import list_runtimes
 from ftax.steps.zoo.registry import list_models
 from ftax.sweeps.grid import join_cells
@@ -27,8 +27,8 @@ from support.paper_results import (
     measure_all,
 )
 
-GPU = Setting.choose(device="cuda")
-CPU = Setting.choose(device="cpu")
+GPU = StudySetting.choose(device="cuda")
+CPU = StudySetting.choose(device="cpu")
 FIGURES = [item for item in list_items() if item.kind == "figure"]
 TABLES = [item for item in list_items() if item.kind == "table"]
 
@@ -59,7 +59,7 @@ def test_an_unknown_item_is_answered_with_the_nearest():
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_what_an_item_wants_exists(item, device, quick):
-    setting = Setting.choose(device=device, quick=quick)
+    setting = StudySetting.choose(device=device, quick=quick)
     wants = list(item.make_wants(setting))
     models = {spec.name for spec in list_models()}
     runtimes = {f"{spec.name}/{host}" for spec in list_runtimes() for host in spec.hosts}
@@ -74,7 +74,7 @@ def test_what_an_item_wants_exists(item, device, quick):
 
 
 def test_claims_want_cells_that_exist():
-    setting = Setting.choose(device="cuda")
+    setting = StudySetting.choose(device="cuda")
     wants = make_wants((), setting, claims=True)
     cells = join_cells(make_grids(wants, setting))
     assert {cell.runtime for cell in cells} >= {"eager", "torchscript", "onnxruntime", "cuda-graph"}
@@ -131,8 +131,8 @@ def test_digitised_figures_agree_with_the_raw_runs_that_are_shown():
 
 
 def _list_printed(item):
-    from ftax.paper.figures.printed import read_points
     from ftax.paper.items import figures
+    from ftax.paper.plots import read_points
 
     for plot in getattr(figures, f"make_{item.name}")():
         for line in plot.printed:
@@ -231,7 +231,7 @@ def test_a_cpu_lacks_what_only_a_gpu_runs():
 
 
 def test_a_quick_run_says_what_it_leaves_out():
-    quick = Setting.choose(device="cuda", quick=True)
+    quick = StudySetting.choose(device="cuda", quick=True)
     (gap,) = find_missing(
         find_item("fig10").make_wants(quick), quick, [make_view(find_item("fig10"), quick)]
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ftax.paper.claims.record import Verdict
-from ftax.paper.items.catalogue import find_item, make_grids
-from ftax.paper.page import describe_study
-from ftax.paper.setting import Setting
+from ftax.paper.claims.claim_verdict import Verdict
+from ftax.paper.items import find_item, make_grids
+from ftax.paper.study_page import describe_study
+from ftax.paper.study_setting import StudySetting
 from ftax.reports.html.sources import Found
 from ftax.reports.html.sweeps import Sweeps
 from ftax.sweeps.grid import join_cells
 from support.fleet import A100, H100, make_machine
 from support.paper_results import make_cell
 
-GPU = Setting.choose(device="cuda")
+GPU = StudySetting.choose(device="cuda")
 VERDICT = Verdict(
     id="c", section="3", claim="a is slow", claim_kind="ordering", origin="paper", expected="",
     paper="holds", today="holds", shares={},

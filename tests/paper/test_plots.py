@@ -5,19 +5,18 @@ import re
 
 import pytest
 
-from ftax.paper.figures.drawing import save_sheet
-from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
-from ftax.paper.figures.styles import choose_styles, list_hands
-from ftax.paper.figures.view import split_views
-from ftax.paper.items.catalogue import find_item, list_items, make_grids
-from ftax.paper.setting import Setting
+from ftax.paper.drawing import save_sheet
+from ftax.paper.items import find_item, list_items, make_grids
+from ftax.paper.machine_view import split_views
+from ftax.paper.sheet import Panel, Point, Series, Sheet, choose_styles, list_hands
+from ftax.paper.study_setting import StudySetting
 from ftax.sweeps.grid import join_cells
 from support.fleet import A100, H100, make_machine
 from support.paper_results import make_cell, make_results, measure_all
 
 pytest.importorskip("matplotlib")
 
-GPU = Setting.choose(device="cuda")
+GPU = StudySetting.choose(device="cuda")
 FIGURES = [item.name for item in list_items() if item.kind == "figure"]
 
 

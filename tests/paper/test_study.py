@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError
-from ftax.paper import run
-from ftax.paper.items.catalogue import list_items
-from ftax.paper.run import Study, choose_study, end_after, estimate, load_results, run_study
-from ftax.paper.setting import Setting
+from ftax.paper import study as study_module
+from ftax.paper.items import list_items
+from ftax.paper.study import Study, choose_study, end_after, estimate, load_results, run_study
+from ftax.paper.study_setting import StudySetting
 from ftax.paper.today import describe_today
 from ftax.paper.write import CLAIMS_FILE, make_slug, write_page, write_study
 from ftax.records.store import append_record, read_records
@@ -24,8 +24,8 @@ from support.fleet import A100, H100, make_machine
 from support.paper_results import make_cell, make_results, measure_all
 from support.tables import read_column
 
-GPU = Setting.choose(device="cuda")
-QUICK = Setting.choose(device="cpu", quick=True)
+GPU = StudySetting.choose(device="cuda")
+QUICK = StudySetting.choose(device="cpu", quick=True)
 
 
 def store(results, folder):
@@ -72,13 +72,13 @@ def test_tiny_results_have_no_verdicts_and_the_page_says_so(tmp_path):
 
 
 def test_sizes_that_are_given_replace_the_usual_ones():
-    setting = Setting.choose(device="cuda", dtypes=("bf16",), batches=(4, 2))
+    setting = StudySetting.choose(device="cuda", dtypes=("bf16",), batches=(4, 2))
     assert setting.batches == (2, 4)
     assert {cell.dtype for cell in choose_study(["fig8"], setting).cells} == set()
     with pytest.raises(InvalidArgumentError, match="fp8"):
-        Setting.choose(device="cpu", dtypes=("fp8",))
+        StudySetting.choose(device="cpu", dtypes=("fp8",))
     with pytest.raises(InvalidArgumentError, match="tpu"):
-        Setting.choose(device="tpu")
+        StudySetting.choose(device="tpu")
 
 
 def test_the_estimate_counts_what_is_left_at_the_pace_of_what_is_there():
@@ -124,7 +124,7 @@ def test_a_piece_that_ran_out_of_time_gives_what_there_is(tmp_path, monkeypatch)
         store(measure_all(study.cells[:1]), folder)
         time.sleep(10)
 
-    monkeypatch.setattr(run, "run_sweep", measure_one_and_hang)
+    monkeypatch.setattr(study_module, "run_sweep", measure_one_and_hang)
     results, complete = run_study(study, tmp_path, time_limit_s=4.0)  # storing takes its time
     assert not complete
     assert [cell.cell for cell in results.cells] == [study.cells[0]]
@@ -280,7 +280,7 @@ def test_a_run_goes_on_to_the_larger_batches_if_there_is_time(tmp_path, monkeypa
         store(make_results(make_cell(cell, latency_ms=5.0) for cell in ran[-1]), folder)
         return make_results(())
 
-    monkeypatch.setattr(run, "run_sweep", measure)
+    monkeypatch.setattr(study_module, "run_sweep", measure)
     _, complete = run_study(study, tmp_path)
     assert complete
     first, second = ran

@@ -52,21 +52,6 @@ GOOD = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grown(Record):
-    later: ClassVar[frozenset[str]] = frozenset({"added"})
-
-    size: PositiveInt
-    added: str = "nothing"
-
-
-def test_a_field_that_came_later_has_its_default_in_old_records():
-    assert Grown.from_dict({"size": 1}) == Grown(size=1, added="nothing")
-    assert Grown.from_dict({"size": 1, "added": "a"}).to_dict() == {"size": 1, "added": "a"}
-    with pytest.raises(ResultsError, match="Grown lacks 'size'"):
-        Grown.from_dict({"added": "a"})
-
-
 def test_a_record_travels_through_json_unchanged():
     record = Outer.from_dict(json.loads(json.dumps(GOOD)))
     assert record.to_dict() == GOOD

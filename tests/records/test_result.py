@@ -8,8 +8,6 @@ import pytest
 
 import ftax
 from ftax import Plan, UnavailableError, compare
-from ftax.ladders.mix_receipt import MixReceipt
-from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.records.kinds import KINDS
 from ftax.records.record import Record
 from ftax.records.result import Result, Shown
@@ -43,8 +41,6 @@ def make_all():
     return {
         "measurement": measurement,
         "receipt": receipt,
-        "mix": MixReceipt(name="day", weights=(3.0, 1.0), parts=(receipt, receipt)),
-        "runtimes": RuntimeComparison(receipt=make_cpu_receipt(make_runtime(ORT, 300.0))),
         "comparison": compare(receipt, receipt),
         "host-comparison": HostComparison(python=make_measurement([100] * 6), cpp=cpp),
         "knee": make_knee("eager", make_environments()[0], last_on=8),

@@ -1,6 +1,8 @@
 """Results files: what a line looks like, and what becomes of one that is cut or damaged."""
 
+import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -14,8 +16,14 @@ from hypothesis import strategies as st
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.kinds import KINDS
 from ftax.records.record import Count, Record
-from ftax.records.store import SCHEMA_VERSION, append_record, read_records, register_kind
-from support.records import make_measurement
+from ftax.records.store import (
+    SCHEMA_VERSION,
+    append_record,
+    check_appendable,
+    find_results,
+    read_records,
+    register_kind,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +47,7 @@ def path(tmp_path):
 def test_a_line_looks_as_documented(path):
     append_record(path, Note(number=1, text="µs"))
     assert path.read_bytes() == (
-        b'{"ftax_schema":5,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
+        b'{"ftax_schema":6,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
     )
 
 
@@ -85,35 +93,6 @@ def test_no_content_of_a_line_reaches_its_neighbours(tmp_path_factory, junk):
     assert len(result.problems) == 1
 
 
-def test_measurements_of_earlier_versions_count_all_rounds(tmp_path):
-    measurement = make_measurement([10, 11, 12, 13, 14, 15, 95], checks={"disturbed_rounds": [6]})
-    path = tmp_path / "r.jsonl"
-    append_record(path, measurement)
-    line = json.loads(path.read_text())
-    assert line["record"].pop("counted") == "all"
-    path.write_text(json.dumps({**line, "ftax_schema": 3}) + "\n")
-    assert read_records(path).records == (measurement,)
-    path.write_text(json.dumps(line) + "\n")
-    with pytest.raises(ResultsError, match="lacks 'counted'"):
-        read_records(path)
-
-
-def test_records_of_version_4_have_the_defaults_of_what_came_later(tmp_path):
-    measurement = make_measurement([10, 11, 12])
-    path = tmp_path / "r.jsonl"
-    append_record(path, measurement)
-    line = json.loads(path.read_text())
-    for name in ("step", "grad_mode", "units"):
-        line["record"]["cell"].pop(name)
-    line["record"].pop("label")
-    line["record"]["environment"].pop("machine")
-    path.write_text(json.dumps({**line, "ftax_schema": 4}) + "\n")
-    assert read_records(path).records == (measurement,)
-    path.write_text(json.dumps(line) + "\n")
-    with pytest.raises(ResultsError, match="Measurement lacks 'label'"):
-        read_records(path)
-
-
 def make_line(**changes):
     fields = {
         "ftax_schema": SCHEMA_VERSION,
@@ -126,8 +105,9 @@ def make_line(**changes):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 5"),
-        (make_line(ftax_schema=6), "schema version 6"),
+        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 6"),
+        (make_line(ftax_schema=5), "has schema version 5, while"),
+        (make_line(ftax_schema=7), "schema version 7"),
         (make_line(ftax_schema="1"), "schema version '1'"),
         (make_line(ftax_schema=True), "schema version True"),
         (make_line(ftax_schema=1.0), r"schema version 1\.0"),
@@ -199,6 +179,30 @@ def test_a_file_of_somebody_else_is_never_written_to(path, content):
     with pytest.raises(ResultsError, match="no results file; choose another path"):
         append_record(path, Note(number=0))
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_a_compressed_file_is_read_and_never_written_to(path, ending, pack):
+    notes = (Note(number=1), Note(number=2, text="more"))
+    for note in notes:
+        append_record(path, note)
+    packed = path.with_name(f"{path.name}{ending}")
+    packed.write_bytes(pack(path.read_bytes()))
+    assert find_results(path) == path
+    path.unlink()
+    assert find_results(path) == packed
+    assert read_records(packed).records == notes
+    for place in (path, packed):  # a new file would hide what the compressed one holds
+        with pytest.raises(ResultsError, match=rf"^{packed} .*can only be read; unpack it"):
+            append_record(place, notes[0])
+        with pytest.raises(ResultsError, match="can only be read; unpack it"):
+            check_appendable(place)
+    content = packed.read_bytes()
+    packed.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ResultsError, match=rf"^{packed}: cannot be unpacked \(.*restore the file"):
+        read_records(packed, skip_bad=True)
+    packed.unlink()
+    assert find_results(path) is None
 
 
 def test_a_record_that_could_not_be_read_back_is_not_written(path):

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from ftax.ladders.mix_receipt import MixReceipt
-from ftax.ladders.receipt import Receipt, Unavailable
+from ftax.instruments.phases import Phase
+from ftax.ladders.receipt import FIRST, Receipt, Unavailable
 from ftax.reports.tables.first_screen import draw_receipt_first
 from ftax.reports.terminal import to_text
+from ftax.timing.measurement import FAULTS, SYSTEM
 from ftax.timing.trust import DISTURBED_IN
 from support.evidence import EAGER, FLAT, GRAPH, TAPE
 from support.runtimes_receipt import (
@@ -76,9 +77,6 @@ RECEIPTS = {
     "compile": make_compiled(),
     "disturbed": make_disturbed(),
     "changing": make_changing(),
-    "mix": MixReceipt(
-        name="a day", weights=tuple(range(1, 10)), parts=(make_cpu_receipt(*MANY),) * 9
-    ),
 }
 
 
@@ -130,13 +128,26 @@ def test_it_answers_on_a_gpu():
 def test_what_a_capture_would_give_is_told_unless_it_was_measured_or_refused():
     receipt = make_cpu_receipt()
     assert "700 us (1.4x): ftax.capture hands that over." in str(receipt)
-    mix = MixReceipt(name="a day", weights=(1.0, 1.0), parts=(receipt, receipt))
-    assert "700 us (1.4x): ftax.capture hands that over." in str(mix)
     slow = make_cpu_receipt(make_runtime(CAPTURE, 1100.0))
     assert "Nothing that was measured gives it back" in str(slow)
-    missing = Unavailable(runtime="capture", host="python", reason="it draws random numbers")
-    refused = replace(receipt, unavailable=(missing,))
-    assert "700 us (1.4x), but ftax.capture refuses it." in str(refused)
+    missing = Unavailable(
+        runtime="capture", host="python", reason="cannot capture mlp: it reads a clock: give a time"
+    )
+    refused = " ".join(str(replace(receipt, unavailable=(missing,))).split())
+    told = "700 us (1.4x). ftax.capture refuses it: it reads a clock: give a time. print(receipt"
+    assert told in refused
+
+
+def test_what_has_no_ladder_says_why():
+    receipt = make_cpu_receipt()
+    missing = Unavailable(
+        runtime="eager",
+        host="cpp",
+        reason="cannot tape this step: it returns no tensor: return one",
+    )
+    alone = replace(receipt, rungs=receipt.rungs[:1], unavailable=(missing,))
+    told = "a call Nothing is taken apart: it returns no tensor: return one. print("
+    assert told in " ".join(str(alone).split())
 
 
 def test_a_runtime_stands_there_once_and_instruments_do_not():
@@ -205,17 +216,35 @@ def test_a_step_names_its_units():
     assert "us a step  times" in str(RECEIPTS["train"])
 
 
-def test_a_mix_has_its_parts_the_largest_first():
-    parts = (make_cpu_receipt(), make_cpu_receipt(eager_us=3000.0))
-    text = to_text(MixReceipt(name="a day", weights=(3.0, 1.0), parts=parts).draw(), width=80)
-    lines = text.splitlines()
-    assert lines[0].startswith("a day, mean of 2 parts  cpu  fp32  ")
-    assert lines[1] == "1,500 us a call, of which 30 % (30 to 30) is Python"
-    head = next(place for place, line in enumerate(lines) if line.startswith("Its parts"))
-    assert lines[head].split() == ["Its", "parts", "weight", "us", "each", "of", "the", "mean"]
-    assert [" ".join(line.split()[-5:]) for line in lines[head + 1 : head + 3]] == [
-        "75 % 1,000 50 %", "25 % 3,000 50 %"
-    ]  # fmt: skip
+def test_what_the_loader_adds_stands_below_the_lines():
+    phases = (Phase(name="forward", host_ns=7e5), Phase(name="loader", host_ns=5e4))
+    receipt = replace(RECEIPTS["train"], phases=phases)
+    lines = to_text(receipt.draw(), width=80).splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("+ loader"))
+    assert lines[place].split() == ["+", "loader", "50", "us", "5", "%"]
+    assert lines[place - 1].startswith("operators")
+    noisy = replace(make_disturbed(), phases=phases)
+    assert ("+ loader" in str(noisy)) == (not noisy.rungs[0].doubt)
+
+
+def test_page_faults_are_told_with_their_remedy():
+    receipt = make_cpu_receipt()
+    rounds = len(receipt.rungs[0].samples_ns)
+    checks = {FAULTS: [300.0] * rounds, SYSTEM: [2e5] * rounds}
+    top = replace(receipt.rungs[0], checks={**receipt.rungs[0].checks, **checks})
+    text = " ".join(str(replace(receipt, rungs=(top, *receipt.rungs[1:]))).split())
+    assert "Page faults take 20% of eager/python (300 a call)" in text
+    assert "MALLOC_TRIM_THRESHOLD_=" in text and "MALLOC_TRIM" not in str(receipt)
+
+
+def test_that_it_was_measured_on_one_thread_is_said_before_the_title():
+    receipt = replace(make_cpu_receipt(), preparation={FIRST: "Measured on one thread."})
+    assert str(receipt).splitlines()[0] == "Measured on one thread."
+
+
+def test_a_function_is_called_by_its_name():
+    text = str(of_a_step(make_cpu_receipt(), "step", 1))
+    assert text.startswith("mlp  cpu") and "1,000 us a call, of which" in text
 
 
 def test_lines_are_explained_where_that_is_asked_for():

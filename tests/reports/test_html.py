@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ftax.paper.page import describe_study
+from ftax.paper.study_page import describe_study
 from ftax.reports.html.machines import Machines
 from ftax.reports.html.page import make_page
 from ftax.reports.html.sources import read_sources
@@ -246,6 +246,19 @@ def test_the_only_receipt_answers_as_its_first_screen_does(tmp_path):
     (row,) = page.find_table("What gives it back")["rows"][1:]
     assert row["cells"] == ["ftax.capture", "250", "4.0x", "bitwise equal", "1.0 s"]
     assert "<pre>import ftax\nmodel.eval()" in first and "print(receipt" not in first
+
+
+def test_a_label_is_in_every_table_and_chart(tmp_path):
+    for label in ("before", "after"):
+        make_receipts()[0].with_label(label).save(tmp_path / "r.jsonl")
+    page = Page(make_page(read_sources([tmp_path / "r.jsonl"])))
+    assert {"before", "after"} <= {*page.text}  # the bars of the chart of all receipts
+    assert [heading.partition(",")[0] for heading in page.headings[:2]] == ["before", "after"]
+    titles = [table["caption"] for table in page.tables]
+    assert sum(title.startswith("Receipt before:") for title in titles) == 1
+    (every,) = [table for table in page.tables if table["caption"].startswith("Measurements")]
+    column = [row["cells"][0] for row in every["rows"]]
+    assert column[0] == "label" and {*column[1:]} == {"before", "after"}
 
 
 def test_claims_are_told_with_their_numbers(page, text):

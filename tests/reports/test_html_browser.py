@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ftax.paper.page import describe_study
+from ftax.paper.study_page import describe_study
 from ftax.reports.html.page import write_report
 from support.report_results import write_results
 

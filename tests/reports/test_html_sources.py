@@ -3,6 +3,7 @@ warnings of the page."""
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -40,10 +41,10 @@ def make_file(folder: Path, *lines: bytes) -> Path:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b'{"ftax_schema":3,"kind":"measu', "not a whole line of JSON"),
+        (b'{"ftax_schema":6,"kind":"measu', "not a whole line of JSON"),
         (b'{"ftax_schema":99,"kind":"measurement","record":{}}\n', "schema version 99"),
         (b'{"some":"json"}\n', "no record of ftax"),
-        (b'{"ftax_schema":3,"kind":"poem","record":{}}\n', "kind 'poem' is unknown"),
+        (b'{"ftax_schema":6,"kind":"poem","record":{}}\n', "kind 'poem' is unknown"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_an_error_or_a_warning_of_the_page(tmp_path, line, words):
@@ -56,6 +57,14 @@ def test_a_line_that_cannot_be_read_is_an_error_or_a_warning_of_the_page(tmp_pat
     assert "some.jsonl:2: " in warnings
     assert words in warnings
     assert str(tmp_path) not in warnings
+
+
+def test_compressed_files_of_a_folder_are_read(folder, tmp_path):
+    packed = tmp_path / "receipts.jsonl.gz"
+    packed.write_bytes(gzip.compress((folder / "receipts.jsonl").read_bytes()))
+    (found,) = read_sources([tmp_path]).found
+    (plain,) = read_sources([folder / "receipts.jsonl"]).found
+    assert found.ref == "receipts.jsonl.gz:1" and found.record == plain.record
 
 
 def test_a_file_of_another_program_is_one_line(tmp_path):

@@ -4,13 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ftax.timing.units import (
-    format_clock,
-    format_interval,
-    format_rounds,
-    format_time,
-    name_interval,
-)
+from ftax.timing.measurement import format_clock, format_rounds
+from ftax.timing.units import format_interval, format_time, name_interval
 from support.records import make_measurement
 
 

@@ -13,9 +13,8 @@ import torch
 
 from ftax.errors import UnavailableError
 from ftax.runtimes import cache
-from ftax.runtimes.cache import cache_root, get_or_make
+from ftax.runtimes.cache import cache_root, get_or_make, write_through_memory
 from ftax.runtimes.compilers import aoti
-from ftax.runtimes.disk import write_through_memory
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from support.forks import run_python

@@ -64,6 +64,54 @@ def test_training_is_that_of_eager_with_a_schedule(make):
     assert count(captured, "replayed") >= 27
 
 
+class Trainer:
+    """A step whose object holds the schedule too, as most people write it; and code that makes up
+    names of attributes, as that of transformers does."""
+
+    def __init__(self, *, inside: bool = False) -> None:
+        weights = [torch.ones(3, requires_grad=True)]
+        self.weights, self.inside, self.at_3 = weights, inside, 2.0
+        self.optimizer = torch.optim.AdamW(weights, lr=torch.tensor(0.1), fused=True)
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer, 0.1, total_steps=100, cycle_momentum=False
+        )
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        loss = (self.weights[0] * x).sum() * getattr(self, f"at_{len(x)}")
+        loss.backward()
+        self.optimizer.step()
+        if self.inside:
+            self.schedule.step()
+        return loss
+
+
+def test_a_schedule_beside_the_step_moves_nothing_of_it():
+    mine, other = Trainer(), Trainer()
+    captured = ftax.capture(mine.step, (torch.randn(3),))
+    for x in torch.randn(12, 3):
+        assert torch.equal(captured(x), other.step(x))
+        mine.schedule.step()
+        other.schedule.step()
+    assert count(captured, "replayed") >= 9
+    mine.at_3 = other.at_3 = 3.0
+    assert torch.equal(captured(torch.ones(3)), other.step(torch.ones(3)))
+
+
+def test_a_schedule_within_the_step_is_refused_with_the_remedy():
+    with pytest.raises(ftax.UnsupportedError, match=r"scheduler.step\(\) outside of the captured"):
+        ftax.capture(Trainer(inside=True).step, (torch.randn(3),))
+
+
+def test_a_step_of_ftax_train_is_refused_by_its_own_name():
+    model, optimizer, _ = make_training(torch.optim.Adam)
+    step = ftax.train(
+        model, lambda model, x: model(x).square().mean(), optimizer, (torch.randn(4, 8),)
+    )
+    with pytest.raises(ftax.UnsupportedError, match=r"at ftax\.train, .*count of steps"):
+        ftax.capture(step)
+
+
 def test_an_optimizer_that_counts_on_the_host_is_refused():
     model, optimizer, step = make_training(lambda weights: torch.optim.Adam(weights, foreach=False))
     with pytest.raises(ftax.UnsupportedError, match=r"its optimizer reads.*fused=True"):

@@ -81,16 +81,6 @@ def test_device_that_a_runtime_does_not_have_is_an_obstacle() -> None:
     assert "does not run on xpu" in str(find_runtime("eager").find_obstacle(device="xpu:0"))
 
 
-def test_tensorrt_is_a_row_without_code(mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = find_runtime("tensorrt")
-    monkeypatch.setattr("ftax.runtimes.spec.find_spec", lambda name: None)
-    with pytest.raises(UnavailableError, match=r"`pip install tensorrt`; .*runner\.h"):
-        prepare(mlp, "tensorrt")
-    monkeypatch.setattr("ftax.runtimes.spec.find_spec", lambda name: object())
-    obstacle = str(spec.find_obstacle())
-    assert obstacle.startswith("ftax has no TensorRT runner") and "not installed" not in obstacle
-
-
 # --- every runtime that needs no other package ---------------------------------------------------
 
 ALL = [

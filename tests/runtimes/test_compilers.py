@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.compilers.aoti_trial import try_package
+from ftax.runtimes.compilers.aoti import try_package
 from ftax.runtimes.compilers.inductor import (
     caches_in,
     find_library_to_link,
@@ -246,23 +246,3 @@ def test_caches_go_into_the_folder_and_the_environment_comes_back(
         assert os.environ["TRITON_CACHE_DIR"].startswith(str(tmp_path))
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "mine"
     assert "TRITON_CACHE_DIR" not in os.environ
-
-
-# --- TorchScript, optimised ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("host", ["python", "cpp"])
-def test_optimised_torchscript_gives_eagers_outputs_from_the_frozen_file(host: Any) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
-    loaded = load_model(model, inputs=normal(2, 3, 6, 6))
-    prepare(loaded, "torchscript-frozen")
-    prepared = prepare(loaded, "torchscript-optimized", host)
-    assert prepared.preparation.from_cache is True
-    assert prepared.checks.outputs.within_tolerance
-    prepared.runner.run_once()
-
-
-@pytest.mark.parametrize("runtime", ["torchscript-cuda-graph", "aoti-cuda-graph"])
-def test_graphs_are_not_for_the_cpu(runtime: str, mlp: LoadedModel) -> None:
-    with pytest.raises(UnavailableError, match="does not run on cpu"):
-        prepare(mlp, runtime, "cpp")

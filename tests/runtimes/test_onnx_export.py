@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import ftax
-from ftax.errors import RunnerError, UnavailableError, UnsupportedError
-from ftax.runtimes.catalogue import find_runtime
+from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.compilers.flattened import Flattened
-from ftax.runtimes.onnx import rows as onnx_module
-from ftax.runtimes.onnx import sizes as onnx_sizes
 from ftax.runtimes.onnx.export import export_onnx
-from ftax.runtimes.workspace import Workspace
 from support.onnx_models import make_runner
 
 pytestmark = pytest.mark.needs_ort
@@ -135,87 +130,3 @@ def test_zoo_models_agree_with_torch(tmp_path: Path, name: str) -> None:
     for output, reference in zip(outputs, expected, strict=True):
         tolerance = 1e-4 * float(reference.abs().max())
         torch.testing.assert_close(output, reference, rtol=0, atol=tolerance)
-
-
-def test_one_export_serves_all_sizes_and_ends_as_one_of_that_size_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
-    loaded = ftax.load_model("bert-1x64", sequence=8)
-    exports = []
-    export = onnx_sizes.export_onnx
-    monkeypatch.setattr(
-        onnx_sizes, "export_onnx", lambda *a, **k: exports.append(1) or export(*a, **k)
-    )
-    nodes = {}
-    for batch, sequence in ((1, 8), (3, 5)):
-        for many in (True, False):
-            sized = loaded.with_size(batch=batch, sequence=sequence)
-            workspace = Workspace(sized, many_sizes=many)
-            prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
-            assert prepared.checks.outputs.within_tolerance
-            assert prepared.checks.second_input.within_tolerance
-            assert ("all_sizes_from_cache" in prepared.preparation.details) is many
-            nodes[batch, many] = prepared.preparation.details["nodes"]
-    assert len(exports) == 1
-    assert nodes[1, True] == nodes[1, False]
-    assert nodes[3, True] == nodes[3, False]
-
-
-def test_a_model_without_free_sizes_is_exported_for_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
-    tries = []
-
-    def refuse(*_: object, **__: object) -> None:
-        tries.append(1)
-        raise UnsupportedError("input_0 is of size 2 in dimension 0 for good")
-
-    monkeypatch.setattr(onnx_sizes, "export_onnx", refuse)
-    loaded = ftax.load_model("layer-feed-forward-64", tiny=True)
-    for batch in (1, 2):
-        workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
-        prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
-        assert "all_sizes_from_cache" not in prepared.preparation.details
-    assert tries == [1]  # that it was refused is remembered
-
-
-def test_an_export_with_a_size_written_into_it_is_not_used_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The exporter unrolls a recurrent layer over its example's length, and does not say so."""
-    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
-    loaded = ftax.load_model("layer-rnn-64", tiny=True)
-    for batch in (1, 2):
-        workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
-        prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
-        assert prepared.checks.outputs.within_tolerance
-        assert "all_sizes_from_cache" not in prepared.preparation.details
-    with pytest.raises(UnsupportedError, match="at another one"):
-        onnx_sizes.export_all_sizes(loaded, lambda path, other: None)  # from the cache
-
-
-def test_memory_that_was_short_is_no_fault_of_an_export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
-    loaded = ftax.load_model("layer-feed-forward-64", tiny=True)
-    answers: list[str] = ["CUDA out of memory. Tried to allocate 2 GiB"]
-    real = onnx_module._open
-
-    def open_once(*arguments: Any) -> Any:
-        if answers:
-            raise RunnerError(answers.pop())
-        return real(*arguments)
-
-    monkeypatch.setattr(onnx_module, "_open", open_once)
-    for batch, shared in ((1, False), (2, True)):
-        workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
-        prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
-        assert ("all_sizes_from_cache" in prepared.preparation.details) is shared
-
-
-def test_dimensions_that_follow_the_size_are_found() -> None:
-    some, others = [torch.zeros(2, 7), torch.zeros(3)], [torch.zeros(4, 7), torch.zeros(3)]
-    assert onnx_sizes.find_free(some, others) == ((0,), ())

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ftax
-from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.errors import InvalidArgumentError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.onnx import rows
 from ftax.runtimes.onnx import sessions as ort
@@ -44,14 +44,12 @@ def tf32_restored() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("name", ["onnxruntime", "onnxruntime-defaults"])
-def test_a_row_is_the_model_on_two_inputs(name: str, host: Host, mlp: LoadedModel) -> None:
-    prepared = find_runtime(name).prepare(Workspace(mlp), host)
+def test_a_row_is_the_model_on_two_inputs(host: Host, mlp: LoadedModel) -> None:
+    prepared = find_runtime("onnxruntime").prepare(Workspace(mlp), host)
     assert prepared.checks.outputs.within_tolerance
     assert prepared.checks.second_input.within_tolerance
     assert torch.allclose(prepared.run()[0], mlp.call(), atol=1e-6)
     assert set(prepared.preparation.details["nodes"]) == {CPU}
-    assert prepared.preparation.details["session"]["spinning"] is (name == "onnxruntime-defaults")
     assert prepared.warnings == ()
 
 
@@ -87,19 +85,6 @@ def test_a_row_does_not_write_into_the_inputs_of_the_model(mlp: LoadedModel) -> 
     find_runtime("onnxruntime").prepare(Workspace(mlp), "cpp")
     for tensor, copy in zip(mlp.flat_inputs(), before, strict=True):
         assert torch.equal(tensor, copy)
-
-
-@pytest.mark.parametrize("host", HOSTS)
-def test_fusions_are_counted_and_still_the_model(bert: Workspace, host: Host) -> None:
-    prepared = find_runtime("onnxruntime-fused").prepare(bert, host)
-    assert prepared.preparation.details["fusions"]["SkipLayerNormalization"] == 24
-    assert prepared.checks.outputs.within_tolerance
-    assert prepared.checks.second_input.within_tolerance
-
-
-def test_a_model_without_anything_to_fuse_is_refused(mlp: LoadedModel) -> None:
-    with pytest.raises(UnsupportedError, match=r"no transformer fusions apply to .*no `config`"):
-        find_runtime("onnxruntime-fused").prepare(Workspace(mlp), "cpp")
 
 
 def test_the_optimization_that_is_asked_for_is_used_and_recorded(bert: Workspace) -> None:
@@ -147,14 +132,12 @@ def test_a_file_takes_no_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("spinning", [False, True])
-def test_threads_do_not_spin_between_requests(host: Host, spinning: bool) -> None:
+def test_threads_do_not_spin_between_requests(host: Host) -> None:
     """By default they do, for some 40 ms, on the cores of whatever is timed next."""
     loaded = load_function(lambda x: x @ x, normal(256, 256))
     with use_threads(2):
         workspace = Workspace(loaded)
-        name = "onnxruntime-defaults" if spinning else "onnxruntime"
-        runner = find_runtime(name).prepare(workspace, host).runner
+        runner = find_runtime("onnxruntime").prepare(workspace, host).runner
     idle_ms = []
     for _ in range(3):
         runner.run_once()

@@ -169,18 +169,9 @@ def test_every_node_is_on_the_cpu(
     assert session.count_nodes() == {CPU: {"MatMul": 1, "ReduceSum": 1, "Relu": 1}}
 
 
-def test_optimized_model_is_written_and_still_a_model(
-    library: _core.OnnxRuntimeLibrary, model: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "optimized.onnx"
-    _core.OnnxRuntimeSession(library, str(model), optimized_model_path=str(path))
-    again = _core.OnnxRuntimeSession(library, str(path))
-    assert [name for name, _, _ in again.outputs] == ["y", "s"]
-
-
 @pytest.mark.parametrize(
     ("options", "added"),
-    [({}, 0), ({"intra_op_threads": 3}, 2), ({"inter_op_threads": 4}, 3)],
+    [({}, 0), ({"intra_op_threads": 3}, 2)],
 )
 def test_a_session_has_the_threads_that_it_was_given(
     library: _core.OnnxRuntimeLibrary, model: Path, options: dict[str, int], added: int
@@ -278,7 +269,6 @@ def test_output_of_a_wrong_size_is_refused_by_the_run(session: _core.OnnxRuntime
         ({"optimization": "max"}, InvalidArgumentError, "'max'; use one of disable, basic"),
         ({"provider": "tpu"}, InvalidArgumentError, "'tpu'; use one of cpu, cuda"),
         ({"intra_op_threads": -1}, InvalidArgumentError, "intra_op_threads is -1"),
-        ({"inter_op_threads": -2}, InvalidArgumentError, "inter_op_threads is -2"),
         ({"user_compute_stream": 1}, InvalidArgumentError, "are for provider cuda"),
         ({"provider_options": {"device_id": "0"}}, InvalidArgumentError, "are for provider cuda"),
     ],

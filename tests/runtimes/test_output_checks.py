@@ -37,7 +37,7 @@ def load_branch() -> LoadedModel:
     )
 
 
-@pytest.mark.parametrize("runtime", ["torchscript", "torchscript-frozen", "torchscript-optimized"])
+@pytest.mark.parametrize("runtime", ["torchscript", "torchscript-frozen"])
 @pytest.mark.parametrize("host", ["python", "cpp"])
 def test_a_traced_branch_is_found_out_on_the_second_input(runtime, host) -> None:
     prepared = find_runtime(runtime).prepare(Workspace(load_branch()), host)

@@ -17,7 +17,7 @@ import ftax
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.plugins.case import PluginCase, Subject, collect_weights, make_case
+from ftax.runtimes.plugins.case import PluginCase, TriedLibrary, collect_weights, make_case
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import same_bytes
@@ -174,8 +174,6 @@ def test_library_is_told_who_asks(tmp_path: Path) -> None:
     )
     with pytest.raises(RunnerError, match=r"2 of 24, table of 80, on 0:0 with 3$"):
         _core.Plugin(told, "", "cpu", 3)
-    with pytest.raises(RunnerError, match=r"2 of 88, table of 144, on 0:0 with 3$"):
-        _core.Plugin(told, "", "cpu", 3, later=True)
     with pytest.raises(UnsupportedError, match=r"device is 'meta:0', which ftax/runner.h has no"):
         _core.Plugin(told, "", "meta", 3)
 
@@ -190,7 +188,7 @@ def read_calls(library: str) -> str:
 
 def time_journal(mlp: LoadedModel, library: str, device: str) -> float:
     """The least time of an inference, in ns, with a runner that thinks it runs on ``device``."""
-    bound = Subject(path=library, config="", case=make_case(mlp)).bind()
+    bound = TriedLibrary(path=library, config="", case=make_case(mlp)).bind()
     runner = _core.PluginRunner(bound.plugin, "journal", device, memory_owner=bound)
     assert runner.needs_prepare
     result = _core.measure_rounds([runner], QUICK.to_core())
@@ -250,7 +248,7 @@ def test_receipt_has_the_throughput_of_the_others(mlp: LoadedModel, tmp_path: Pa
 
 def test_prepare_that_throws_is_an_error_and_no_crash(tmp_path: Path, mlp: LoadedModel) -> None:
     library = compile_cpp(tmp_path, THROWING)
-    plugin = Subject(path=library, config="prepare", case=make_case(mlp)).create()
+    plugin = TriedLibrary(path=library, config="prepare", case=make_case(mlp)).create()
     runner = _core.PluginRunner(plugin, "throws", "cpu")
     with pytest.raises(RunnerError, match=r"prepare threw a C\+\+ exception \(no way back\)"):
         runner.run_once()
@@ -265,12 +263,10 @@ def test_library_that_changed_is_not_opened_again(library: str) -> None:
 
 
 def test_runner_reports_what_enqueue_refuses(mlp: LoadedModel, library: str) -> None:
-    plugin = Subject(path=library, config="", case=make_case(mlp)).create()
+    plugin = TriedLibrary(path=library, config="", case=make_case(mlp)).create()
     runner = _core.PluginRunner(plugin, "unbound", "cpu")
     with pytest.raises(RunnerError, match=r"enqueue failed with status 1: first.weight"):
         runner.run_once()
-    with pytest.raises(UnavailableError, match="allocations are not counted"):
-        plugin.count_allocations(1)
     with pytest.raises(UnsupportedError, match="dtype is 'complex64'"):
         plugin.bind("input", "input0", 0, [1], "complex64")
 

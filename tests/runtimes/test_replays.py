@@ -12,7 +12,7 @@ import torch
 import ftax
 from ftax import _core
 from ftax.errors import UnsupportedError
-from ftax.runtimes.graph.cuda_graph import check_graph, drive_graph
+from ftax.runtimes.cuda_graph import check_graph, drive_graph
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
@@ -185,7 +185,7 @@ def drive_from_python(linear: LoadedModel, replay: Replay) -> tuple[_core.Runner
         draws_random=False,
         host_reads=(),
     )
-    return drive_graph(workspace, captured, "cuda-graph", "python")
+    return drive_graph(workspace, captured, "python")
 
 
 def test_a_request_from_python_brings_its_inputs_to_the_graph(linear: LoadedModel) -> None:

@@ -603,3 +603,33 @@ def test_a_backward_pass_from_an_edge_is_refused_in_words():
     loaded = load_model(ftax.step(run, (torch.randn(4),)))
     with pytest.raises(UnsupportedError, match=r"a GradientEdge: give backward\(\) the tensor"):
         make_tape_with_autograd(loaded, make_tape(loaded))
+
+
+def test_inference_mode_within_a_training_step_is_refused_with_the_remedy():
+    net = nn.Linear(3, 3)
+
+    def train(x):
+        loss = net(x).square().mean()
+        loss.backward()
+        net.zero_grad()
+        with torch.inference_mode():
+            return loss, net(x).argmax(-1)
+
+    with pytest.raises(ftax.UnsupportedError, match=r"enters torch.inference_mode.*torch.no_grad"):
+        make_tape(load_model(ftax.step(train, (torch.randn(2, 3),))))
+
+
+@pytest.mark.parametrize("given", [2.0, [1.0, 2.0, 3.0]], ids=["number", "list"])
+def test_a_tensor_that_a_training_step_makes_of_numbers_has_a_tape_with_autograd(given):
+    net = nn.Linear(3, 3)
+
+    def train(x):
+        loss = (net(x) * torch.tensor(given, dtype=torch.float64)).square().mean()
+        loss.backward()
+        net.zero_grad()
+        return loss
+
+    loaded = load_model(ftax.step(train, (torch.randn(2, 3),)))
+    tape, checks = make_tape_with_autograd(loaded, make_tape(loaded))
+    assert checks.judge_outputs().words == "bitwise equal"
+    assert "aten::lift_fresh" in tape.operators

@@ -10,7 +10,7 @@ import torch
 
 import ftax
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
-from ftax.ladders.job import Job
+from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.cache import make_key
 from ftax.steps.load import load_model
 from ftax.steps.load_code import find_code, is_code
@@ -59,6 +59,12 @@ def make_threads():
 def make_number():
     return 3
 
+def double(x):
+    return 2 * x
+
+def make_function():
+    return double, torch.ones(2, 3)
+
 def make_pair_of_other():
     return torch.randn(2, 8), Net()
 
@@ -72,8 +78,8 @@ def leaves():
     raise SystemExit(2)
 """
 FORMS = (
-    "name a module, a step, a capture, a mix, or a function without arguments that returns one of "
-    "them or a pair"
+    "name a module, a step, a capture, or a function without arguments that returns one of "
+    "them, or a pair of a module or a function and its inputs"
 )
 
 
@@ -106,6 +112,14 @@ def test_a_name_gives_a_module_with_its_inputs(folder, name):
     assert loaded.call().shape == (2, 4)
     assert loaded.source.endswith(f"of {name}")
     assert loaded.reproducible
+
+
+def test_a_name_gives_a_function_with_its_inputs(folder):
+    loaded = load_model("service:make_function")
+    assert (loaded.name, loaded.kind, loaded.reproducible) == ("double", "step", True)
+    assert torch.equal(loaded.call()[0][0], torch.full((2, 3), 2.0))
+    loaded = load_model("service:make_function", inputs=torch.ones(5, 3))
+    assert (loaded.call()[0][0].shape, loaded.reproducible) == ((5, 3), False)
 
 
 def test_the_same_weights_and_inputs_come_again_from_anywhere(folder, monkeypatch):
@@ -227,12 +241,12 @@ def test_other_processes_build_it_by_its_name(folder, monkeypatch):
     found = run_repeatedly(job, processes=2).measurements
     assert [item.cell.model for item in found] == ["Net", "Net"]
     assert len({item.process.pid for item in found}) == 2
-    job = Job.of(load_model("service:make", grad_mode="no_grad"), ())
-    assert (job.model, job.setting.grad_mode) == ("service:make", "no_grad")
+    traced = TraceJob.of(load_model("service:make", grad_mode="no_grad"), ())
+    assert (traced.model, traced.setting.grad_mode) == ("service:make", "no_grad")
     in_file = load_model("./service.py:make")
     assert re.fullmatch(r"/.*/service\.py:make", in_file.again)
     receipt = ftax.tax(
-        "./service.py:make", runtimes=["torchscript"], hosts=["cpp"], rehearse=True, plan=plan,
+        "./service.py:make", runtimes=["torchscript"], hosts=["cpp"], plan=plan,
         operators=False,
     )  # fmt: skip
     assert [item.cell.runtime for item in receipt.others] == ["torchscript"]

@@ -34,7 +34,7 @@ def test_a_revision_is_a_tree_beside_and_is_gone_afterwards(repository):
     with check_out("HEAD") as revision:
         source = Path(revision.worktree, "src", "pkg", "__init__.py")
         assert source.read_text() == "VALUE = 1\n"
-        assert revision.path[0] == revision.site
+        assert revision.path[0] == revision.folder
         assert str(source.parents[1]) in revision.path
         assert str(repository / "src") in list_own_path(revision)
     assert not source.exists()
@@ -58,11 +58,23 @@ def test_what_is_no_revision_is_said(repository, tmp_path_factory, monkeypatch):
 
 
 def test_the_setup_runs_in_the_tree_and_installs_beside_it(repository):
-    command = 'mkdir "$PIP_TARGET" && cp -r src/pkg "$PIP_TARGET"'
-    with check_out("HEAD", command) as revision:
-        assert Path(revision.site, "pkg", "__init__.py").read_text() == "VALUE = 1\n"
-    with pytest.raises(RunnerError, match=r"--setup 'echo no >&2; false' ended .* code 1: no"):
-        check_out("HEAD", "echo no >&2; false").__enter__()
+    place = '"$PIP_PREFIX/lib/python3.11/site-packages"'
+    with check_out("HEAD", f"mkdir -p {place} && cp -r src/pkg {place}") as revision:
+        assert Path(revision.path[0], "pkg", "__init__.py").read_text() == "VALUE = 1\n"
+        assert revision.path[0].startswith(revision.site)
+
+
+def test_a_setup_that_fails_is_told_with_what_it_said(repository, capfd):
+    with pytest.raises(RunnerError, match=r"--setup 'echo no; false' ended .* code 1; what it"):
+        check_out("HEAD", "echo no; false").__enter__()
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", "no\n")
+
+
+def test_a_setup_that_installs_for_both_sides_is_refused(repository, tmp_path, monkeypatch):
+    monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
+    with pytest.raises(InvalidArgumentError, match=r"changed pkg-1 in .*uv pip install --prefix"):
+        check_out("HEAD", f"mkdir {tmp_path}/pkg-1.dist-info").__enter__()
 
 
 def make_module(name, file):

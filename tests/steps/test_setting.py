@@ -22,7 +22,6 @@ TAKERS = [
     ftax.py_bench,
     ftax.compare_hosts,
     ftax.tax,
-    ftax.compare_runtimes,
     ftax.trace,
     profile_once,
     ftax.knee,

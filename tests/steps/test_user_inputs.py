@@ -403,8 +403,8 @@ def test_output_that_contains_itself_ends() -> None:
 
 
 @pytest.mark.parametrize("output", [None, 3, (), {"a": "text"}, torch.float32])
-def test_output_without_tensors_is_refused_by_type(output: Any) -> None:
-    with pytest.raises(UnsupportedError, match=f"returns .*{type(output).__name__} with no tensor"):
+def test_output_without_tensors_is_refused(output: Any) -> None:
+    with pytest.raises(UnsupportedError, match=r"it returns no tensor, .*: return"):
         flatten_outputs(output)
 
 

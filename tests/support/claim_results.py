@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu import GpuFacts
-from ftax.paper.claims import study as claims
-from ftax.paper.claims.record import Verdict, find_claim
-from ftax.paper.claims.scope import RequiredCell
+from ftax.paper.claims import testing as claims
+from ftax.paper.claims.claim import RequiredCell
+from ftax.paper.claims.claim_verdict import Verdict
+from ftax.paper.claims.testing import find_claim
 from ftax.records.fields import FrozenMap
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ftax.ladders.intervention import weigh_lines
 from ftax.timing.differences import compute_intervals
-from ftax.timing.mean import Timed
+from ftax.timing.measurement import Measurement
 
 
 def wait(ns: float) -> None:
@@ -18,7 +18,7 @@ def wait(ns: float) -> None:
 
 
 def find_moves(
-    before: Sequence[Timed], after: Sequence[Timed]
+    before: Sequence[Measurement], after: Sequence[Measurement]
 ) -> list[tuple[float, tuple[float, float]]]:
     """Of each line, top to bottom, by how much it is longer after than before and the interval of
     that, ns; both are of the same rungs."""

@@ -97,20 +97,6 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "too-short-table": (".struct_size = sizeof(ftax_runner_api),", ".struct_size = 56,"),
     "half-a-function": (".struct_size = sizeof(ftax_runner_api),", ".struct_size = 68,"),
     "null-function": (".bind = bind,", ".bind = NULL,"),
-    "wants-this-context": (
-        "  if (*config != '\\0') {",
-        "  if (context->struct_size != sizeof *context) {\n"
-        '    snprintf(create_error, sizeof create_error, "another context");\n'
-        "    return FTAX_ERROR;\n"
-        "  }\n"
-        "  if (*config != '\\0') {",
-    ),
-    "wants-this-tensor": (
-        "    if (tensor->dtype != FTAX_FLOAT32)",
-        "    if (tensor->struct_size != sizeof *tensor) "
-        'return fail(runner, "another tensor", name);\n'
-        "    if (tensor->dtype != FTAX_FLOAT32)",
-    ),
     "no-device": (".capabilities = FTAX_RUNS_ON_CPU,", ".capabilities = 0,"),
     "crashes-in-enqueue": (
         "  (void)stream; /* null on the CPU */",
@@ -138,29 +124,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "s[OUTPUT].data); s[OUTPUT].data[0] *= 1.1f;",
     ),
     "ignores-config": ("  if (*config != '\\0') {", "  if (config == NULL) {"),
-    "ignores-names": (
-        'return fail(runner, "no such tensor in a perceptron of two layers", name);',
-        "return FTAX_OK;",
-    ),
-    "ignores-dtype": ("if (tensor->dtype != FTAX_FLOAT32)", "if (0)"),
-    "ignores-shape": ("if (bound->data != NULL && !same_shape(bound, tensor))", "if (0)"),
-    "runs-unbound": ("    if (s[slot].data == NULL) return", "    if (slot < 0) return"),
     "no-reason": ("  return runner != NULL ? runner->error : create_error;", "  return NULL;"),
-    "keeps-old-memory": (
-        "    bound->data = tensor->data;",
-        "    if (bound->data == NULL) bound->data = tensor->data;",
-    ),
-    "shares-runners": (
-        "  *runner = calloc(1, sizeof **runner);",
-        "  static ftax_runner only; *runner = &only;",
-        "  free(runner->hidden);\n  free(runner);",
-        "",
-    ),
-    "one-thread": (
-        "  (void)stream; /* null on the CPU */",
-        "  extern int gettid(void), getpid(void); (void)stream; "
-        'if (gettid() != getpid()) return fail(runner, "not my thread", "x");',
-    ),
     "prepare-fails": _with_prepare('return fail(runner, "cannot go back", "position");'),
     "prepare-computes": _with_prepare("return enqueue(runner, stream);"),
     "keeps-inputs": (
@@ -177,11 +141,6 @@ FAULTS: dict[str, tuple[str, ...]] = {
         '  return fail(runner, "no end in sight", "stream");\n}\n\n' + _END,
         _LAST,
         _LAST + "\n      .synchronize = wait_for_it,",
-    ),
-    "leaks": ("  free(runner->hidden);\n  free(runner);", "  free(runner);"),
-    "allocates": (
-        "  (void)stream; /* null on the CPU */",
-        "  (void)stream; volatile char* memory = malloc(64); memory[0] = 1; free((void*)memory);",
     ),
 }  # fmt: skip
 

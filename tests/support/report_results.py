@@ -10,9 +10,9 @@ from ftax.ladders.receipt import Receipt
 from ftax.ladders.verdict import compare
 from ftax.machines.environment import Environment, collect_environment
 from ftax.machines.gpu import GpuFacts
-from ftax.paper.claims.record import ClaimValue, Verdict
+from ftax.paper.claims.claim_verdict import ClaimValue, Verdict
 from ftax.records.store import append_record
-from ftax.sweeps.knee.record import Knee, KneePoint
+from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 from ftax.timing.host_comparison import HostComparison
@@ -191,7 +191,7 @@ def _append_all(path: Path, records: list[object]) -> None:
 
 def write_verdicts(path: Path) -> None:
     """Two verdicts on claims of the paper: one with numbers, one that cannot be tested."""
-    value = ClaimValue(name="ratio", formula="a / b", paper=(2.5,), today=(2.0,), low=(1.9,),
+    value = ClaimValue(name="ratio", paper=(2.5,), today=(2.0,), low=(1.9,),
                        high=(2.1,))  # fmt: skip
     verdicts = (
         Verdict(id="c-one", section="3.1", claim="a is slower than b", claim_kind="ordering",

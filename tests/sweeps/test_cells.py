@@ -400,20 +400,6 @@ def test_work_is_counted_or_the_reason_is_a_warning(monkeypatch):
     assert facts.count(None) == ({}, "work was not counted: KeyError: 'einsum'")
 
 
-def test_one_export_is_made_for_all_sizes_if_enough_sizes_are_exported():
-    def has_many(*batches, runtimes):
-        job = make_job(*batches, runtimes=runtimes)
-        other = make_job(8, model="resnet-50", runtimes=runtimes).groups
-        job = replace(job, groups=job.groups + other)
-        bench = module.Bench(job, lambda *_, **__: None, lambda what: None)
-        return bench._has_many_sizes(job.groups[0]), bench._has_many_sizes(other[0])
-
-    both = ("eager", "onnxruntime-fused")
-    assert has_many(1, 2, 4, runtimes=both) == (True, False)
-    assert has_many(1, 2, runtimes=both) == (False, False)
-    assert has_many(1, 2, 4, runtimes=("eager", "torchscript")) == (False, False)
-
-
 def test_models_of_a_job_are_timed_before_any_is_looked_at(monkeypatch):
     monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
     first = make_job(1, looks=("trace",))

@@ -35,7 +35,7 @@ def places(units):
     return [sorted(list_places(unit)) for unit in units]
 
 
-def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
+def test_a_unit_is_a_few_sizes_of_a_model_in_one_dtype():
     cells = [
         make_cell("eager"),
         make_cell("torchscript"),
@@ -46,9 +46,9 @@ def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
         make_cell("aoti", model="other"),
     ]
     units = places(make_all_units(cells, ("cpu", "cuda")))
-    assert units[0] == [5, 6, 7] and [1] in units
-    traces = [set(unit) for unit in units if unit[0] in (2, 3, 4)]
-    assert sorted(map(len, traces)) == [1, 2] and set.union(*traces) == {2, 3, 4}
+    assert [1] in units
+    several = [set(unit) for unit in units if len(unit) > 1]
+    assert sorted(map(len, several)) == [2, 4] and set.union(*several) == {2, 3, 4, 5, 6, 7}
     # It is not known which of several GPUs will take a cell.
     assert [8] in units and [8] not in places(make_all_units(cells, ("cpu",)))
     on_gpu = [unit for unit in make_all_units(cells, ("cpu", "cuda")) if list_places(unit) == [8]]

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 import ftax
+import ftax.sweeps.knee as knee_probe
 from ftax import InvalidArgumentError, ResultsError, RunnerError, UnsupportedError
 from ftax.reports.tables.knee_table import make_knee_table, make_point_table
-from ftax.sweeps.knee import probe as knee_probe
-from ftax.sweeps.knee.record import Knee, KneePoint
-from ftax.sweeps.knee.run import KNEE_PLAN
+from ftax.sweeps.knee import KNEE_PLAN
+from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.timing.session import Plan, Session
 from support.delays import wait
 from support.records import make_measurement

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ftax.sweeps.knee.search import choose_size, find_ends
+from ftax.sweeps.knee_record import choose_size, find_ends
 
 
 def play(low, high, resolution, answer, limit=200):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,8 @@ from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.machines.environment import collect_environment
 from ftax.records.store import append_record
 from ftax.sweeps.record import SweepMachine
-from ftax.sweeps.results import CELLS_FILE, SweepResults
+from ftax.sweeps.results import CELLS_FILE, SweepResults, is_cells_file
+from ftax.sweeps.setup import read_known
 from support.sweeps import MACHINE, make_cell, make_failed, make_measured
 
 A, B = make_cell("a"), make_cell("b", batch=2)
@@ -66,9 +68,21 @@ def test_cells_are_selected_by_value_or_by_several(tmp_path):
 def test_a_torn_line_is_left_out_and_told(tmp_path):
     write(tmp_path, make_measured(A))
     with (tmp_path / CELLS_FILE).open("a") as file:
-        file.write('{"ftax_schema":3,"kind":"sweep-ce')
+        file.write('{"ftax_schema":6,"kind":"sweep-ce')
     results = write(tmp_path, make_measured(B))
     assert len(results.cells) == 2 and "writer was stopped" in results.problems[0]
+
+
+def test_compressed_cells_are_those_of_the_folder_and_no_more_are_added(tmp_path):
+    results = write(tmp_path, MACHINE, make_measured(A))
+    path = tmp_path / CELLS_FILE
+    packed = path.with_name(f"{CELLS_FILE}.xz")
+    packed.write_bytes(lzma.compress(path.read_bytes()))
+    path.unlink()
+    assert SweepResults.load(tmp_path) == SweepResults.load(packed) == results
+    assert is_cells_file(packed) and read_known(tmp_path, resume=True) == results
+    with pytest.raises(ResultsError, match=r"cells\.jsonl\.xz holds records.*unpack it"):
+        write(tmp_path, make_measured(B))
 
 
 def test_other_versions_and_other_files_are_refused(tmp_path):
@@ -76,8 +90,8 @@ def test_other_versions_and_other_files_are_refused(tmp_path):
     with pytest.raises(ResultsError, match="is no folder of a sweep"):
         SweepResults.load(tmp_path)
     write(tmp_path, make_measured(A))
-    path.write_text(path.read_text().replace('"ftax_schema":5', '"ftax_schema":99'))
-    with pytest.raises(ResultsError, match="schema version 99, while this ftax reads 5"):
+    path.write_text(path.read_text().replace('"ftax_schema":6', '"ftax_schema":99'))
+    with pytest.raises(ResultsError, match="schema version 99, while this ftax reads 6"):
         SweepResults.load(path)
     with pytest.raises(InvalidArgumentError, match="there is no path"):
         SweepResults.load()

@@ -68,7 +68,9 @@ def faulty(tmp_path_factory):
     info = folder / "faulty-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[ftax.runtimes]\nfaulty = faulty:prepare\n")
+    (info / "entry_points.txt").write_text(
+        "[ftax.runtimes]\nfaulty = faulty:prepare\nabsent = not_there:prepare\n"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         before = os.environ.get("PYTHONPATH")
@@ -82,7 +84,7 @@ def swept(faulty, tmp_path_factory):
     """A sweep in which the plug-in breaks at batches 1 to 4, each time otherwise."""
     grid = Grid(
         models=("bert-base",),
-        runtimes=("eager/python", "faulty/python", "tensorrt/python"),
+        runtimes=("eager/python", "faulty/python", "absent/python"),
         batches=(1, 2, 3, 4),
         setting=Setting(tiny=True),
     )
@@ -98,12 +100,12 @@ def test_every_cell_has_an_answer_and_only_the_plug_in_failed(swept):
     assert {cell.cell for cell in results.cells} == set(grid.cells())
     by_runtime = {
         name: {cell.status for cell in results.select(runtime=name).cells}
-        for name in ("eager", "faulty", "tensorrt")
+        for name in ("eager", "faulty", "absent")
     }
     assert by_runtime == {
         "eager": {"measured"},
         "faulty": {"failed", "unavailable"},
-        "tensorrt": {"unavailable"},
+        "absent": {"unavailable"},
     }
 
 
@@ -167,11 +169,11 @@ def test_results_are_kept_and_a_resumed_sweep_has_nothing_to_do(swept, monkeypat
 def test_the_command_shows_a_sweep_and_names_what_is_wrong(swept, tmp_path):
     folder, _, _, _ = swept
     run = CliRunner().invoke
-    arguments = ["sweep", "--model", "bert-base", "--tiny", "--runtime", "eager,tensorrt"]
+    arguments = ["sweep", "--model", "bert-base", "--tiny", "--runtime", "eager,absent"]
     shown = run(app, [*arguments, "--batch", "1,2", "-o", str(folder), "--resume", "--csv"])
     assert shown.exit_code == 0, shown.output
     assert "bert-base,eager,python,cpu,fp32,3,8," in shown.stdout
-    assert "tensorrt,python" in shown.stdout and "ended by SIGSEGV" in shown.stdout
+    assert "absent,python" in shown.stdout and "ended by SIGSEGV" in shown.stdout
     assert re.search(r"4 measured( \(.+\))?, 3 failed, 5 unavailable", shown.stderr)
     grid = tmp_path / "grid.toml"
     grid.write_text("models = 'bert-base'\n")

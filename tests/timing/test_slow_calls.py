@@ -14,11 +14,9 @@ from torch import nn
 
 import ftax
 from ftax.errors import ResultsError
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
 from ftax.reports.numbers import read_all
 from ftax.reports.tables.measurement_table import FIELDS, make_measurement_table
-from ftax.reports.tables.mix_table import make_mix_tables
 from ftax.reports.tables.receipt_table import make_receipt_tables
 from ftax.sweeps.facts import make_fields
 from ftax.timing.host_comparison import HostComparison
@@ -128,18 +126,6 @@ def test_a_runtime_whose_slow_calls_eat_up_what_it_saves_is_not_recommended() ->
     assert not both.alternatives[0].excluded
 
 
-def test_the_mean_of_a_mix_holds_them_by_weight() -> None:
-    parts = (make_receipt(SLOW), make_receipt(measure()))
-    mix = MixReceipt(name="mix", weights=(1.0, 3.0), parts=parts)
-    assert mix.rungs[0].latency_ns == 200 * US
-    assert mix.rungs[0].long_run_ns == 300 * US
-    lines, parts_table, runtimes = make_mix_tables(mix)
-    assert lines.rows[-1][1] == "200 us, mean 300 us"
-    assert read_column(parts_table, "latency") == ["200 us, mean 600 us", "200 us"]
-    assert "200 us, mean 300 us" in read_column(runtimes, "latency")
-    assert mix.rungs[1].long_run_ns == mix.rungs[1].latency_ns
-
-
 def test_a_comparison_goes_by_the_mean_where_medians_do_not_show_it() -> None:
     after = replace(SLOW, label="after", process=replace(SLOW.process, pid=2))
     found = ftax.compare(measure(), after)
@@ -171,6 +157,7 @@ def test_a_cell_of_a_sweep_has_them_among_its_warnings(mlp) -> None:
 
     fields = make_fields(mlp, SLOW, Group(), {}, "")
     assert describe_slow_calls([SLOW])[0] in fields["warnings"]
+    assert fields["inputs"] == [item.to_dict() for item in SLOW.inputs]
 
 
 @pytest.mark.timing

@@ -10,7 +10,7 @@ from statistics import mean, median
 import pytest
 
 from ftax import compare
-from ftax.ladders.lines import Line, compute_lines
+from ftax.ladders.lines import compute_lines
 from ftax.ladders.receipt import Receipt
 from ftax.records.store import read_records
 from ftax.reports.tables.knee_table import make_knee_tables
@@ -18,9 +18,8 @@ from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.reports.tables.receipt_table import make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.tables.sweep_table import _make_cells
-from ftax.sweeps.knee.record import KneePoint
+from ftax.sweeps.knee_record import KneePoint
 from ftax.sweeps.results import SweepResults
-from ftax.timing.comparison import Comparison
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import QUEUED, Measurement, describe_doubts, describe_page_faults
 from ftax.timing.session import _describe_disturbance
@@ -163,7 +162,7 @@ def test_page_faults_are_a_finding_where_the_kernel_takes_five_percent():
     (found,) = [
         text for text in replace(receipt, rungs=rungs).collect_warnings() if "page faults" in text
     ]
-    assert "eager/python 300 page faults and" in found and "MALLOC_TRIM_THRESHOLD_=" in found
+    assert "of eager/python (300 a call)" in found and "MALLOC_TRIM_THRESHOLD_=" in found
     for quiet in (
         eager,
         use_kernel(eager, faults=300, system_ns=int(eager.latency_ns * 0.04)),
@@ -301,30 +300,17 @@ def test_a_probed_size_is_marked_once_most_of_its_rounds_are_disturbed(disturbed
     assert points.rows[0][-1] == told
 
 
-# --- records of before ---------------------------------------------------------------------------
-
-
-def test_records_without_the_new_fields_can_be_read():
-    line = compute_lines([make_runtime(EAGER, 100.0)])[0]
-    comparison = compare(make_measurement([100, 101, 99]), make_measurement([100, 101, 98]))
-    point = KneePoint(size=2, plateau_values_ns=(1.0,), values_ns=(1.0,))
-    for record, name in ((line, "doubt"), (comparison, "doubt"), (point, "queued_ratio")):
-        data = {key: value for key, value in record.to_dict().items() if key != name}
-        assert type(record).from_dict(data) == record
-    assert "doubt" in Line.later & Comparison.later
-
-
 def test_no_result_on_record_is_doubted_for_its_mean():
     """What docs/statistics.md says of the limit of 1.5: honest results stay far below it."""
     receipts = [
         receipt
-        for path in RESULTS.glob("*.jsonl")
+        for path in RESULTS.glob("*.jsonl*")
         for record in read_records(path, skip_bad=True).records
         for receipt in getattr(record, "parts", (record,))
         if isinstance(receipt, Receipt)
     ]
     found = [rows for item in receipts for rows in (*item.rungs, *item.others)]
-    assert len(found) > 600
+    assert len(found) > 500
     for rows in found:  # a host may disturb all rounds, and says so
         is_disturbed = bool(find_disturbance(rows.warnings))
         most = 1.4 if is_disturbed else 1.2

@@ -1,149 +1,15 @@
 // What a captured call is checked against: its arguments, and what it read of Python.
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
-
-#include <algorithm>
-#include <optional>
-#include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/collectable.h"
+#include "bindings/torch/graph_arguments.h"
 #include "bindings/torch/guards.h"
 #include "bindings/torch/python_values.h"
 #include "bindings/torch/signature.h"
+#include "tape/own_inputs.h"
 
 namespace ftax {
-namespace {
-
-// The memory from which a graph reads what it is given.
-class OwnInputs {
- public:
-  explicit OwnInputs(std::vector<at::Tensor> tensors) : own_(std::move(tensors)) {
-    for (const at::Tensor& tensor : own_) memory_.insert(tensor.storage().unsafeGetStorageImpl());
-  }
-
-  // Copies what is not there already; which places were copied.
-  [[nodiscard]] std::vector<size_t> take(const std::vector<at::Tensor>& given) {
-    const at::NoGradGuard no_grad;
-    std::vector<size_t> places;
-    for (size_t i = 0; i < own_.size(); ++i) {
-      if (given.at(i).const_data_ptr() != own_[i].const_data_ptr()) places.push_back(i);
-    }
-    copy(own_, given, places, is_tangled(given, places));
-    return places;
-  }
-
-  // Copies these back, for a graph that writes into its inputs.
-  void give_back(const std::vector<at::Tensor>& given, const std::vector<size_t>& places) const {
-    const at::NoGradGuard no_grad;
-    copy(given, own_, places, is_tangled(given, places));
-  }
-
- private:
-  // Whether one of these lies where the graph reads another: who was lent them may swap them.
-  [[nodiscard]] bool is_tangled(const std::vector<at::Tensor>& given,
-                                const std::vector<size_t>& places) const {
-    return std::ranges::any_of(places, [&](const size_t place) {
-      const at::Tensor& tensor = given[place];
-      return tensor.has_storage() && memory_.contains(tensor.storage().unsafeGetStorageImpl());
-    });
-  }
-
-  static void copy(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
-                   const std::vector<size_t>& places, bool reads_all_first) {
-    std::vector<at::Tensor> contents;
-    contents.reserve(places.size());
-    for (const size_t place : places) {
-      contents.push_back(reads_all_first ? from[place].clone() : from[place]);
-    }
-    for (size_t i = 0; i < places.size(); ++i) to[places[i]].copy_(contents[i]);
-  }
-
-  std::vector<at::Tensor> own_;
-  std::unordered_set<const c10::StorageImpl*> memory_;
-};
-
-// What one compiled graph was called with: its inputs, which may lie elsewhere in another call, and
-// weights and plain values, which have to be what they were.
-class GraphArguments {
- public:
-  GraphArguments(py::tuple args, std::vector<size_t> inputs)
-      : args_(std::move(args)), inputs_(std::move(inputs)) {
-    std::vector<bool> is_input(args_.size());
-    for (const size_t place : inputs_) is_input.at(place) = true;
-    for (size_t i = 0; i < args_.size(); ++i) {
-      if (!THPVariable_Check(args_[i].ptr())) continue;
-      const at::Tensor& tensor = THPVariable_Unpack(args_[i].ptr());
-      const void* memory = is_input[i] ? nullptr : tensor.const_data_ptr();
-      tensors_.push_back(
-          {i, tensor.sizes().vec(), tensor.strides().vec(), tensor.options(), memory});
-    }
-  }
-
-  // The inputs among other arguments, if all else is the same.
-  [[nodiscard]] std::optional<std::vector<at::Tensor>> match(const py::tuple& args) const {
-    if (args.size() != args_.size()) return std::nullopt;
-    size_t next = 0;
-    for (size_t i = 0; i < args.size(); ++i) {
-      const bool is_tensor = next < tensors_.size() && tensors_[next].place == i;
-      if (is_tensor != THPVariable_Check(args[i].ptr())) return std::nullopt;
-      if (is_tensor ? !is_like(tensors_[next++], THPVariable_Unpack(args[i].ptr()))
-                    : !args[i].equal(args_[i])) {
-        return std::nullopt;
-      }
-    }
-    std::vector<at::Tensor> inputs;
-    inputs.reserve(inputs_.size());
-    for (const size_t place : inputs_) inputs.push_back(THPVariable_Unpack(args[place].ptr()));
-    return inputs;
-  }
-
-  // For Python's collector of garbage.
-  int traverse(visitproc visit, void* arg) const {
-    Py_VISIT(args_.ptr());
-    return 0;
-  }
-  void clear() { const py::tuple args = std::exchange(args_, py::tuple()); }
-
- private:
-  struct Seen {
-    size_t place;
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> strides;
-    at::TensorOptions options;
-    const void* memory;  // null: any
-  };
-
-  static bool is_like(const Seen& seen, const at::Tensor& tensor) {
-    return (seen.memory == nullptr || tensor.const_data_ptr() == seen.memory) &&
-           tensor.sizes() == seen.sizes && tensor.strides() == seen.strides &&
-           tensor.scalar_type() == c10::typeMetaToScalarType(seen.options.dtype()) &&
-           tensor.device() == seen.options.device();
-  }
-
-  py::tuple args_;
-  std::vector<size_t> inputs_;
-  std::vector<Seen> tensors_;
-};
-
-// Here, since Python takes ten times as long to look at some hundred thousand objects. A code is
-// known by its address: to compare two takes longer than all the rest, and equal ones may be of
-// functions of which one ran.
-py::list find_functions(const py::list& objects, const py::tuple& codes) {
-  std::unordered_set<PyObject*> wanted;
-  for (const py::handle code : codes) wanted.insert(code.ptr());
-  py::list found;
-  for (const py::handle item : objects) {
-    if (PyFunction_Check(item.ptr()) && wanted.contains(PyFunction_GET_CODE(item.ptr()))) {
-      found.append(item);
-    }
-  }
-  return found;
-}
-
-}  // namespace
 
 void bind_capture(py::module_& m) {
   py::class_<Signature>(m, "Signature", make_collectable<Signature>())

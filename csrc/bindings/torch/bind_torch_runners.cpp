@@ -18,19 +18,15 @@ template <typename T>
 using Class = py::class_<T, Runner, std::shared_ptr<T>>;
 
 std::shared_ptr<TorchScriptRunner> make_torchscript(const std::string& path, std::string name,
-                                                    const std::string& device, GradMode grad_mode,
-                                                    bool optimize) {
+                                                    const std::string& device, GradMode grad_mode) {
   const py::gil_scoped_release release;
-  return std::make_shared<TorchScriptRunner>(path, std::move(name), c10::Device(device), grad_mode,
-                                             optimize);
+  return std::make_shared<TorchScriptRunner>(path, std::move(name), c10::Device(device), grad_mode);
 }
 
 std::shared_ptr<AotiRunner> make_aoti(const std::string& path, std::string name,
-                                      const std::string& device, GradMode grad_mode,
-                                      bool single_threaded) {
+                                      const std::string& device, GradMode grad_mode) {
   const py::gil_scoped_release release;
-  return std::make_shared<AotiRunner>(path, std::move(name), c10::Device(device), grad_mode,
-                                      single_threaded);
+  return std::make_shared<AotiRunner>(path, std::move(name), c10::Device(device), grad_mode);
 }
 
 // The module declares the types, so a Python list can become a List[Tensor] or a List[int].
@@ -62,7 +58,7 @@ void bind_torch_runners(py::module_& m) {
            py::arg("tape"), py::arg("name"), py::arg("device"), py::arg("grad_mode"));
   Class<TorchScriptRunner>(m, "TorchScriptRunner")
       .def(py::init(&make_torchscript), py::arg("path"), py::arg("name"), py::arg("device"),
-           py::arg("grad_mode"), py::kw_only(), py::arg("optimize") = false)
+           py::arg("grad_mode"))
       .def("bind_inputs", &bind_inputs, py::arg("inputs"))
       .def("run", [](TorchScriptRunner& runner) {
         c10::IValue output;
@@ -74,7 +70,7 @@ void bind_torch_runners(py::module_& m) {
       });
   Class<AotiRunner>(m, "AotiRunner")
       .def(py::init(&make_aoti), py::arg("path"), py::arg("name"), py::arg("device"),
-           py::arg("grad_mode"), py::kw_only(), py::arg("single_threaded") = false)
+           py::arg("grad_mode"))
       .def("bind_inputs", &AotiRunner::bind_inputs, py::arg("inputs"))
       .def("run", &AotiRunner::run, py::call_guard<py::gil_scoped_release>());
   Class<ChainRunner>(m, "ChainRunner")

@@ -14,13 +14,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/python_hook.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <string_view>
-#include <typeinfo>
 #include <utility>
 
 #include "bindings/torch/python_values.h"
@@ -61,51 +56,6 @@ constexpr bool kHasVersions = false;
 constexpr int kManyAlarms = 8;
 
 PyObject* read_cell(PyObject* cell) { return PyCell_GET(cell); }
-
-struct Autograd {
-  bool requires_grad = false;
-  c10::TensorImpl* gradient = nullptr;  // it has none
-};
-
-// As its own functions say, of which each takes longer than all else that is asked of a tensor.
-Autograd read_autograd(const c10::TensorImpl& tensor) {
-  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.autograd_meta());
-  if (meta == nullptr) return {};
-  const bool followed =
-      meta->is_view_ ? tensor.requires_grad() : meta->requires_grad_ || meta->grad_fn_ != nullptr;
-  return {followed, meta->grad_.defined() ? meta->grad_.unsafeGetTensorImpl() : nullptr};
-}
-
-// Which hooks these are, in one number; 0 for none. Those of Python share one of C++, with a table
-// of them, which is told by the name of its class: torch does not export what a dynamic_cast needs.
-template <class PythonHook, class Hooks>
-size_t mix_hooks(const Hooks& hooks, std::string_view name, size_t mixed) {
-  const auto mix = [&](const void* it) { mixed = at::hash_combine(mixed, at::get_hash(name, it)); };
-  for (const auto& hook : hooks) {
-    const auto& it = *hook;
-    if (std::string_view(typeid(it).name()).find(name) == std::string_view::npos) {
-      mix(hook.get());
-      continue;
-    }
-    PyObject *key = nullptr, *function = nullptr;
-    PyObject* const table = static_cast<const PythonHook*>(hook.get())->dict;
-    for (Py_ssize_t place = 0; PyDict_Next(table, &place, &key, &function);) mix(function);
-  }
-  return mixed;
-}
-
-// Of the node of autograd that adds to the gradient of a leaf, where wrappers (DDP) have theirs.
-size_t mix_hooks(const at::Tensor& tensor) {
-  using torch::autograd::PyFunctionPostHook, torch::autograd::PyFunctionPreHook;
-  const auto node = torch::autograd::impl::try_get_grad_accumulator(tensor);
-  if (!node) return 0;
-  const size_t before = mix_hooks<PyFunctionPreHook>(node->pre_hooks(), "PyFunctionPreHook", 0);
-  return mix_hooks<PyFunctionPostHook>(node->post_hooks(), "PyFunctionPostHook", before);
-}
-
-const void* find_memory(const c10::TensorImpl& tensor) {
-  return tensor.unsafe_storage().data_ptr().get();
-}
 
 // Of torch.func or of autograd, which does to each call what no replay does.
 bool is_inside_a_mode() {
@@ -246,42 +196,8 @@ void Guards::add_function(const py::object& function) {
 }
 
 void Guards::add_tensor(const at::Tensor& tensor, bool gradient, bool hooks) {
-  const bool strided = tensor.layout() == at::kStrided && !tensor.is_nested();
-  const bool in_memory = strided && tensor.has_storage();
-  const at::IntArrayRef sizes = strided ? tensor.sizes() : at::IntArrayRef();
-  const at::IntArrayRef strides = strided ? tensor.strides() : at::IntArrayRef();
-  const Autograd autograd = read_autograd(*tensor.unsafeGetTensorImpl());
-  tensors_.push_back({tensor, in_memory ? find_memory(*tensor.unsafeGetTensorImpl()) : nullptr,
-                      in_memory ? tensor.storage_offset() : 0,
-                      static_cast<uint32_t>(layouts_.size()), static_cast<uint32_t>(sizes.size()),
-                      places_.size(), tensor.dtype(), autograd.requires_grad, strided,
-                      gradient ? std::optional(autograd.gradient) : std::nullopt,
-                      hooks ? std::optional(mix_hooks(tensor)) : std::nullopt});
-  layouts_.insert(layouts_.end(), sizes.begin(), sizes.end());
-  layouts_.insert(layouts_.end(), strides.begin(), strides.end());
+  tensors_.add(tensor, places_.size(), gradient, hooks);
   places_.push_back({Kind::kTensor, {}, {}, {}});
-}
-
-bool Guards::holds(const TensorState& expected) const {
-  const c10::TensorImpl& now = *expected.tensor.unsafeGetTensorImpl();
-  const Autograd autograd = read_autograd(now);
-  if (now.dtype() != expected.dtype || autograd.requires_grad != expected.requires_grad) {
-    return false;
-  }
-  if (expected.gradient.has_value() && autograd.gradient != *expected.gradient) return false;
-  if (expected.hooks.has_value() && mix_hooks(expected.tensor) != *expected.hooks) return false;
-  if (!expected.is_strided) return true;
-  if (expected.memory != nullptr &&
-      (find_memory(now) != expected.memory || now.storage_offset() != expected.offset)) {
-    return false;
-  }
-  const at::IntArrayRef sizes = now.sizes(), strides = now.strides();
-  if (sizes.size() != expected.dimensions) return false;
-  const int64_t* layout = layouts_.data() + expected.first;
-  for (size_t i = 0; i < expected.dimensions; ++i) {
-    if (sizes[i] != layout[i] || strides[i] != layout[expected.dimensions + i]) return false;
-  }
-  return true;
 }
 
 void Guards::add_switches(const std::string& device) {
@@ -414,9 +330,7 @@ int64_t Guards::find_change() {
     if (!holds(places_[word.place])) return static_cast<int64_t>(word.place);
     word.expected = now;
   }
-  for (const TensorState& expected : tensors_) {
-    if (!holds(expected)) return static_cast<int64_t>(expected.place);
-  }
+  if (const auto place = tensors_.find_change()) return static_cast<int64_t>(*place);
   for (const size_t place : others_) {
     if (!holds(places_[place])) return static_cast<int64_t>(place);
   }
@@ -461,20 +375,9 @@ py::object Guards::read(size_t index) const {
     case Kind::kSwitches:
       return py::str(switches_.value().describe_change(ThreadState::capture(device_.value())));
     case Kind::kTensor:
-      return read_tensor(index);
+      return tensors_.read(index);
   }
   return found == nullptr ? py::object(py::none()) : hold(found);
-}
-
-py::object Guards::read_tensor(size_t index) const {
-  for (const TensorState& expected : tensors_) {
-    if (expected.place != index) continue;
-    const c10::TensorImpl& now = *expected.tensor.unsafeGetTensorImpl();
-    const void* const memory = expected.memory == nullptr ? nullptr : find_memory(now);
-    return py::make_tuple(reinterpret_cast<uintptr_t>(memory),
-                          reinterpret_cast<uintptr_t>(read_autograd(now).gradient));
-  }
-  return py::none();
 }
 
 }  // namespace ftax

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "bindings/torch/tensor_guards.h"
 #include "bindings/torch/watched_dicts.h"
 #include "tape/thread_state.h"
 
@@ -35,8 +36,7 @@ class Guards {
   // Which dictionary has its attributes; false, and no place, where it has none to replace.
   bool add_dict_of(const py::object& object);
   void add_function(const py::object& function);  // its code and its defaults
-  // Memory, layout, whether autograd follows it; if asked for, which tensor its gradient is, and
-  // which hooks wait for it.
+  // See TensorGuards.
   void add_tensor(const at::Tensor& tensor, bool gradient, bool hooks);
   void add_switches(const std::string& device);
 
@@ -68,19 +68,6 @@ class Guards {
     kSwitches
   };
 
-  // A model has hundreds, so what is expected of each lies close together.
-  struct TensorState {
-    at::Tensor tensor;
-    const void* memory;  // of its storage
-    int64_t offset;
-    uint32_t first, dimensions;  // of its sizes, and then its strides, in layouts_
-    size_t place;
-    caffe2::TypeMeta dtype;
-    bool requires_grad, is_strided;
-    std::optional<c10::TensorImpl*> gradient;  // nullptr: it has none
-    std::optional<size_t> hooks;
-  };
-
   struct Place {
     Kind kind;
     py::object owner;                // the container
@@ -97,7 +84,6 @@ class Guards {
   [[nodiscard]] static bool holds_set(const Place& place);
   [[nodiscard]] static bool holds_function(const Place& place);
   [[nodiscard]] bool hold_switches() const;
-  [[nodiscard]] py::object read_tensor(size_t place) const;
 
   // See Note [Versions of dictionaries] in guards.cpp.
   struct Dict {
@@ -117,7 +103,6 @@ class Guards {
   };
 
   void add_word(const void* address);  // of the place that was added last
-  [[nodiscard]] bool holds(const TensorState& expected) const;
   [[nodiscard]] bool has_changed(Dict& item);
   [[nodiscard]] int64_t find_changed_dict();
 
@@ -127,8 +112,7 @@ class Guards {
   std::optional<uint64_t> clock_;  // when no other had changed
   std::vector<Word> words_;
   std::vector<size_t> others_;  // all others
-  std::vector<TensorState> tensors_;
-  std::vector<int64_t> layouts_;
+  TensorGuards tensors_;
   std::optional<ThreadState> switches_;
   std::optional<c10::Device> device_;
 };

@@ -7,8 +7,8 @@
  *
  * The order of calls on one runner is
  *
- *     create, bind (every weight, input and output), then any number of inferences, with more binds
- *     between them, then destroy.
+ *     create, bind (every weight, input and output, once), then any number of inferences, then
+ *     destroy.
  *
  * An inference is prepare (if there is one), enqueue, and a wait: on CUDA ftax's own wait for the
  * stream, the same as for every runtime that it times, and on the CPU the library's synchronize (if
@@ -63,9 +63,6 @@ enum { FTAX_WEIGHT = 0, FTAX_INPUT = 1, FTAX_OUTPUT = 2 };
 /* Bits of `capabilities`. */
 #define FTAX_RUNS_ON_CPU (UINT64_C(1) << 0)
 #define FTAX_RUNS_ON_CUDA (UINT64_C(1) << 1)
-/* After one ordinary enqueue, another may be called while its stream is being captured into a CUDA
- * graph. A library that does not set the bit is never captured. */
-#define FTAX_CAPTURE_SAFE (UINT64_C(1) << 2)
 
 /* Memory that ftax owns: contiguous, in row-major order, on the device of the runner. */
 typedef struct ftax_tensor {
@@ -102,13 +99,13 @@ typedef struct ftax_runner_api {
 
   /* Hands over a tensor. Weights come first, under the names of the model's state dict
    * ("first.weight"), then inputs ("input0", "input1", ...), then outputs ("output0", ...). The
-   * memory stays at this address until destroy, or until the name is bound again; what is in it may
-   * change between two calls of enqueue. Refuse a name, dtype or shape that you do not expect. */
+   * memory stays at this address until destroy; what is in it may change between two calls of
+   * enqueue. Refuse a name, dtype or shape that you do not expect. */
   int32_t (*bind)(ftax_runner* runner, int32_t kind, const char* name, const ftax_tensor* tensor);
 
   /* Issues one inference on `stream`, a cudaStream_t on CUDA and null on the CPU, and returns
    * without waiting for it. The inference is done when the stream is: work on another stream has to
-   * wait for this one, and this one for it. The first call after a bind may prepare what is still
+   * wait for this one, and this one for it. The first call may prepare what is still
    * missing (scratch memory, plans). Later calls may not allocate or free memory, copy between host
    * and device, or wait for the device. On the CPU the inference may be done when it returns. */
   int32_t (*enqueue)(ftax_runner* runner, void* stream);

@@ -16,10 +16,9 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-torch::inductor::AOTIModelPackageLoader load(const std::string& path, c10::Device device,
-                                             bool single_threaded) {
+torch::inductor::AOTIModelPackageLoader load(const std::string& path, c10::Device device) {
   try {
-    return {path, "model", single_threaded, 1, device.index()};
+    return {path, "model", /*run_single_threaded=*/false, /*num_runners=*/1, device.index()};
   } catch (const std::exception& error) {
     throw InvalidArgumentError("cannot load " + path + " as an AOTInductor package (" +
                                first_line(error) +
@@ -30,11 +29,8 @@ torch::inductor::AOTIModelPackageLoader load(const std::string& path, c10::Devic
 }  // namespace
 
 AotiRunner::AotiRunner(const std::string& path, std::string name, c10::Device device,
-                       GradMode grad_mode, bool single_threaded)
-    : loader_(load(path, device, single_threaded)),
-      name_(std::move(name)),
-      sync_(device),
-      grad_mode_(grad_mode) {}
+                       GradMode grad_mode)
+    : loader_(load(path, device)), name_(std::move(name)), sync_(device), grad_mode_(grad_mode) {}
 
 std::vector<at::Tensor> AotiRunner::call() {
   try {

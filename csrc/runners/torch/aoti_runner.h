@@ -1,6 +1,4 @@
-// Runs an AOTInductor package in C++: torch's compiler without Python. The surprising choice is
-// `single_threaded`: by default the container records and queries CUDA events to hand its model
-// from thread to thread, which a stream that is being captured forbids.
+// Runs an AOTInductor package in C++: torch's compiler without Python.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +18,7 @@ class AotiRunner final : public Runner {
   // `path`: a package (.pt2) compiled for `device`. Throws InvalidArgumentError if torch cannot
   // load it. A package compiled against another C++ library crashes: load it in another process
   // first.
-  AotiRunner(const std::string& path, std::string name, c10::Device device, GradMode grad_mode,
-             bool single_threaded);
+  AotiRunner(const std::string& path, std::string name, c10::Device device, GradMode grad_mode);
 
   // The tensors of each inference, in the order that the package was exported with.
   void bind_inputs(std::vector<at::Tensor> inputs) { inputs_ = std::move(inputs); }

@@ -19,25 +19,15 @@ torch::jit::Module load(const std::string& path, c10::Device device) {
   }
 }
 
-torch::jit::Module optimize_for_inference(torch::jit::Module module) {
-  const c10::AutoGradMode no_grad(false);
-  try {
-    return torch::jit::optimize_for_inference(module);
-  } catch (const std::exception& error) {
-    throw UnsupportedError(std::string("torch.jit.optimize_for_inference failed: ") + error.what());
-  }
-}
-
 }  // namespace
 
 TorchScriptRunner::TorchScriptRunner(const std::string& path, std::string name, c10::Device device,
-                                     GradMode grad_mode, bool optimize)
+                                     GradMode grad_mode)
     : module_(load(path, device)), name_(std::move(name)), sync_(device), grad_mode_(grad_mode) {
   if (!module_.find_method("forward").has_value()) {
     throw InvalidArgumentError(path + " has no forward method; script or trace a module with one");
   }
   if (module_.is_training()) module_.eval();
-  if (optimize) module_ = optimize_for_inference(std::move(module_));
 }
 
 std::vector<c10::TypePtr> TorchScriptRunner::input_types() const {

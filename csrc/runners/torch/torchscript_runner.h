@@ -15,10 +15,9 @@ namespace ftax {
 class TorchScriptRunner final : public Runner {
  public:
   // `path`: a file made by torch.jit.save. Throws InvalidArgumentError if it is not one, or has no
-  // forward method. `optimize` runs torch.jit.optimize_for_inference on what was loaded: its result
-  // cannot be saved (the MKL-DNN constants that it makes are lost on the way).
+  // forward method.
   TorchScriptRunner(const std::string& path, std::string name, c10::Device device,
-                    GradMode grad_mode, bool optimize);
+                    GradMode grad_mode);
 
   // The types that forward declares, without self.
   [[nodiscard]] std::vector<c10::TypePtr> input_types() const;

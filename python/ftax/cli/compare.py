@@ -6,6 +6,8 @@ one file is enough if its records have labels, and with --base one name is enoug
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -71,7 +73,7 @@ def compare(
     ] = "",
     label: Annotated[
         list[str] | None,
-        typer.Option(help="What to call the sides to measure; once for each, in their order."),
+        typer.Option(help="What to call the sides; once for each, in their order."),
     ] = None,
     margin: Annotated[float, typer.Option(help="The ratio that matters: 0.05 is 5 %.")] = 0.05,
     confidence: Annotated[
@@ -103,6 +105,7 @@ def compare(
         "margin": margin,
         "confidence": confidence,
         "allow_different": allow_different,
+        "allow_different_inputs": allow_different_inputs,
     }
     if (setup or base_python) and not base:
         raise InvalidArgumentError(
@@ -112,8 +115,7 @@ def compare(
     are_sweeps = [_is_sweep(side) for side in sides]
     are_files = [_is_file(side) for side in sides]
     if any(are_sweeps) or all(are_files):
-        given = [*setting.chosen, *plan, *(["label"] if label else [])]
-        _refuse_choices([*(["base"] if base else []), *given])
+        _refuse_choices([*(["base"] if base else []), *setting.chosen, *plan])
     if any(are_sweeps):
         if not all(are_sweeps):
             odd = sides[are_sweeps.index(False)]
@@ -121,11 +123,9 @@ def compare(
                 f"{odd} is no folder of a sweep, and {sides[are_sweeps.index(True)]} is one; give "
                 "folders of sweeps alone, or none"
             )
-        results = _compare_sweeps([*map(Path, sides)], output, **choices)
+        results = _compare_sweeps([*map(Path, sides)], label or [], output, **choices)
     elif all(are_files):
-        results = _compare_files(
-            [*map(Path, sides)], output, allow_different_inputs=allow_different_inputs, **choices
-        )
+        results = _compare_files([*map(Path, sides)], label or [], output, **choices)
     elif any(are_files):
         raise InvalidArgumentError("give results files or cells, not some of each")
     else:
@@ -133,10 +133,7 @@ def compare(
             made = [_make_side(side, setting) for side in sides]
             if base:
                 made = _add_base(made, stack, base, setup, base_python)
-            results = _compare_code(
-                _name_sides(made, label or []), plan, output,
-                allow_different_inputs=allow_different_inputs, **choices,
-            )  # fmt: skip
+            results = _compare_code(_name_sides(made, label or []), plan, output, **choices)
     _end(results, fail_on)
 
 
@@ -165,12 +162,16 @@ def _compare_code(
     return results
 
 
-def _compare_files(paths: list[Path], output: o.Output, **choices: Any) -> list[Comparison]:
+def _compare_files(
+    paths: list[Path], labels: list[str], output: o.Output, **choices: Any
+) -> list[Comparison]:
     from ftax.ladders.comparison import compare_results
     from ftax.reports.tables.comparison_table import draw_comparisons
 
     with hold():
-        (first, of_first), *others = interruptible(_read_sides, paths)
+        sides = interruptible(_read_sides, paths)
+        names = _choose_names([name for name, _ in sides], labels)
+        (first, of_first), *others = zip(names, [items for _, items in sides], strict=True)
         results = [
             compare_results(of_first, items, names=(first, name), **choices)
             for name, items in others
@@ -198,20 +199,21 @@ def _end(results: Sequence[Comparison], fail_on: str) -> None:
 def _refuse_choices(given: list[str]) -> None:
     if given:
         raise InvalidArgumentError(
-            f"{given[0]} is given, but the sides are results files, which were measured "
-            "already: leave it out"
+            f"--{given[0].replace('_', '-')} is given, but the sides are results files, which were "
+            "measured already: leave it out"
         )
 
 
 def _is_sweep(side: str) -> bool:
     """A folder of a sweep, or the file with its cells. Raises ResultsError for another folder,
     unless it may hold a model."""
+    from ftax.records.store import find_results
     from ftax.steps.zoo.registry import list_models
-    from ftax.sweeps.results import CELLS_FILE, find_file
+    from ftax.sweeps.results import CELLS_FILE, find_file, is_cells_file
 
     path = Path(side)
-    if not path.is_dir() or (path / CELLS_FILE).is_file():
-        return path.is_dir() or (path.name == CELLS_FILE and path.is_file())
+    if not path.is_dir() or find_results(path / CELLS_FILE) is not None:
+        return path.is_dir() or (is_cells_file(path) and path.is_file())
     is_model = (path / "config.json").exists() or side in (spec.name for spec in list_models())
     if not is_model:
         find_file(path)
@@ -219,32 +221,22 @@ def _is_sweep(side: str) -> bool:
 
 
 def _compare_sweeps(
-    paths: list[Path],
-    output: o.Output,
-    *,
-    margin: float,
-    confidence: float,
-    allow_different: bool,
+    paths: list[Path], labels: list[str], output: o.Output, **choices: Any
 ) -> list[Comparison]:
     """Sweeps with the first of them, or the machines of one."""
     from ftax.reports.tables.sweep_comparison_table import draw_sweep_comparisons
     from ftax.sweeps.comparison import compare_machines, compare_sweeps
     from ftax.sweeps.results import SweepResults
 
+    names = _choose_names(_name_folders(paths), labels)
     loaded = [SweepResults.load(path) for path in paths]
     if len(paths) == 1:
-        found = compare_machines(loaded[0], margin=margin, confidence=confidence)
+        found = compare_machines(
+            loaded[0], margin=choices["margin"], confidence=choices["confidence"]
+        )
     else:
-        names = _name_folders(paths)
         found = tuple(
-            compare_sweeps(
-                loaded[0],
-                results,
-                names=(names[0], name),
-                margin=margin,
-                confidence=confidence,
-                allow_different=allow_different,
-            )
+            compare_sweeps(loaded[0], results, names=(names[0], name), **choices)
             for results, name in zip(loaded[1:], names[1:], strict=True)
         )
     results = [change.result for item in found for change in item.changes]
@@ -293,13 +285,21 @@ def _add_base(
             f"--base compares one model of your code with itself at {base}, such as "
             f"model.py:make; here are {', '.join(side.label for side in sides)}"
         )
+    found = shutil.which(python)
+    if python and found is None:
+        raise InvalidArgumentError(f"--base-python {python} is no program: give a Python with ftax")
+    interpreter = os.path.abspath(found) if found else ""
     revision = stack.enter_context(check_out(base, setup))
     (now,) = sides
+    file, _, _ = now.model.rpartition(":")
+    if file.endswith(".py") and not Path(revision.folder, file).exists():
+        raise InvalidArgumentError(f"--base {base}: that revision has no {file} to compare with")
     path = tuple(sys.path)
     return [
         replace(
-            now, label=base, path=(*revision.path, *path), revision=revision,
-            python=str(Path(python).absolute()) if python else "",
+            now, label=base, revision=revision,
+            path=revision.path if interpreter else (*revision.path, *path),
+            python=interpreter,
         ),
         replace(now, label="now", path=(*list_own_path(revision), *path)),
     ]  # fmt: skip
@@ -311,15 +311,20 @@ def _name_sides(sides: list[PairSide], labels: list[str]) -> list[PairSide]:
         raise InvalidArgumentError(
             f"{sides[0].label} is one cell; give another to compare with it, or --base REF"
         )
-    if labels and (len(labels) != len(sides) or len(set(labels)) < len(labels)):
-        raise InvalidArgumentError(
-            f"--label is given as {', '.join(labels)}, and there are {len(sides)} sides: give "
-            "another one for each, or none"
-        )
-    names = labels or [side.label for side in sides]
+    names = _choose_names([side.label for side in sides], labels)
     if len(set(names)) < len(names):
         names = [chr(ord("a") + place) for place in range(len(names))]
     return [replace(side, label=name) for side, name in zip(sides, names, strict=True)]
+
+
+def _choose_names(names: list[str], labels: list[str]) -> list[str]:
+    """The labels, if there are some. Raises InvalidArgumentError unless each side has another."""
+    if labels and (len(labels) != len(names) or len(set(labels)) < len(labels)):
+        raise InvalidArgumentError(
+            f"--label is given as {', '.join(labels)}, and there are {len(names)} sides: give "
+            "another one for each, or none"
+        )
+    return labels or names
 
 
 def _parse_cell(text: str) -> tuple[str, str, str]:
@@ -331,7 +336,7 @@ def _parse_cell(text: str) -> tuple[str, str, str]:
     if len(parts) > 2:
         raise InvalidArgumentError(f"{text!r} is no cell; write MODEL[:RUNTIME[:HOST]]")
     runtime, host = [*parts, "", ""][:2]
-    return model, runtime or "eager", host or ("cpp" if is_library(runtime) else "python")
+    return model, runtime, host or ("cpp" if is_library(runtime) else "python")
 
 
 def _read_sides(paths: list[Path]) -> list[tuple[str, list[Item]]]:
@@ -356,7 +361,6 @@ def _read_sides(paths: list[Path]) -> list[tuple[str, list[Item]]]:
 
 def _read(path: Path) -> list[Receipt | Measurement]:
     """The receipts of a file, or its measurements."""
-    from ftax.ladders.mix_receipt import MixReceipt
     from ftax.ladders.receipt import Receipt
     from ftax.records.store import read_records
     from ftax.sweeps.record import SweepCell
@@ -368,8 +372,6 @@ def _read(path: Path) -> list[Receipt | Measurement]:
     if not receipts and not measurements:
         cells = sum(isinstance(record, SweepCell) for record in records)
         hint = "save some with --json"
-        if any(isinstance(record, MixReceipt) for record in records):
-            hint = "it has mixes, whose parts Python compares: ftax.compare(a.parts[0], b.parts[0])"
         if cells:
             hint = f"its {cells} cells of a sweep are compared by their folder, with cells.jsonl"
         raise ResultsError(f"{path} has no receipt and no measurement; {hint}")

@@ -22,7 +22,7 @@ from ftax.steps.setting import Setting
 from ftax.timing.interrupts import hold, interruptible
 
 if TYPE_CHECKING:
-    from ftax.sweeps.knee.record import Knee
+    from ftax.sweeps.knee_record import Knee
     from ftax.timing.candidate import Host
 
 Failures = list[tuple[str, str, FtaxError]]  # runtime, host, why
@@ -60,7 +60,7 @@ def knee(
     """The largest size whose latency is still that of the smallest one, with an interval."""
     from ftax.reports.tables.knee_table import draw_knees
     from ftax.steps.load import load_model
-    from ftax.sweeps.knee.run import KNEE_PLAN, check_search
+    from ftax.sweeps.knee import KNEE_PLAN, check_search
 
     check_search(low, high, margin=margin, resolution=resolution)
     if {"batch": setting.batch, "sequence": setting.sequence}.get(over) is not None:
@@ -110,7 +110,7 @@ def find_knees(
     keep: Callable[[Knee], None],
 ) -> tuple[list[Knee], Failures, bool]:
     """The knees of ``wanted`` one after the other, why others failed, and whether Ctrl-C came."""
-    from ftax.sweeps.knee.run import knee as find_knee
+    from ftax.sweeps.knee import knee as find_knee
 
     knees: list[Knee] = []
     failures: Failures = []

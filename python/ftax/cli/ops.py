@@ -37,7 +37,7 @@ def ops(
 ) -> None:
     """Which operator? Host time of each call, from the tape: arguments, call, release."""
     from ftax.errors import UnsupportedError
-    from ftax.ladders.tax import tax_alone
+    from ftax.ladders.tax import tax
     from ftax.reports.tables.receipt_table import draw_operators
 
     check_count("--limit", limit)
@@ -45,13 +45,14 @@ def ops(
     with hold():
         with show_progress(model, limit_s=whole.duration_s) as progress:
             progress("building the model", 0, 1)
-            receipt = tax_alone(
+            receipt = tax(
                 model,
                 setting=setting,
                 runtimes="none",
                 plan=whole,
                 progress=progress,
-            ).with_label(label)
+                label=label,
+            )
         with saved(output.json, [receipt]):
             if receipt.operator_costs:
                 show(draw_operators(receipt, limit=limit, by_kind=not calls), output)

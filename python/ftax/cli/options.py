@@ -80,7 +80,7 @@ ModelName = Annotated[
     typer.Argument(
         help="A zoo name (`ftax models`), a local Hugging Face folder, or your own code: "
         "my_package.model:make or ./file.py:make, a module or a step, or a function without "
-        "arguments that returns one or a pair of module and inputs."
+        "arguments that returns one, or a pair of a module or a function and its inputs."
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]

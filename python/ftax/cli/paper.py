@@ -16,10 +16,10 @@ from ftax.cli import options as o
 from ftax.cli.show import show
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
-from ftax.steps.setting import Setting as StepSetting
+from ftax.steps.setting import Setting
 
 if TYPE_CHECKING:
-    from ftax.paper.run import Study
+    from ftax.paper.study import Study
     from ftax.paper.write import Page
 
 
@@ -79,17 +79,17 @@ def paper(
         bool, typer.Option("--draw/--no-draw", help="Or measure only; needs no matplotlib.")
     ] = True,
     *,
-    setting: StepSetting,
+    setting: Setting,
     timing: o.PlanChanges,
     form: o.Output,
 ) -> None:
     """Reproduce the paper: measure what is missing, draw it beside the paper's, test the claims."""
-    from ftax.paper.run import choose_study, estimate, load_results, run_study
-    from ftax.paper.setting import Setting
+    from ftax.paper.study import choose_study, estimate, load_results, run_study
+    from ftax.paper.study_setting import StudySetting
     from ftax.sweeps.results import read_times
     from ftax.sweeps.setup import FULL, QUICK
 
-    study_setting = Setting.choose(
+    study_setting = StudySetting.choose(
         device=device or ("cuda" if on != "local" else _find_device()),
         quick=quick,
         dtypes=tuple(o.parse_list(dtype)),
@@ -109,7 +109,7 @@ def paper(
     if plan:
         return
     if draw and any(item.kind == "figure" for item in study.items):
-        from ftax.paper.figures.drawing import check_matplotlib
+        from ftax.paper.drawing import check_matplotlib
 
         check_matplotlib()  # before minutes of measuring
     complete = True
@@ -139,7 +139,7 @@ def paper(
 
 
 def _write(study: Study, folder: Path, form: o.Output) -> None:
-    from ftax.paper.run import load_results
+    from ftax.paper.study import load_results
     from ftax.paper.write import write_study
 
     for page in write_study(study, load_results(folder), folder):
@@ -151,9 +151,8 @@ def _write(study: Study, folder: Path, form: o.Output) -> None:
 def _show_page(page: Page, study: Study, form: o.Output) -> None:
     """The table that was asked for, if it was the only thing; then where everything is."""
     alone = len(study.items) + study.claims == 1
-    from ftax.paper.claims.tables import make_claims_table
-    from ftax.paper.missing import describe_missing
-    from ftax.paper.today import count_outcomes
+    from ftax.paper.claims.verdict_tables import make_claims_table
+    from ftax.paper.today import count_outcomes, describe_missing
 
     tables = [item.table for item in page.shown if item.table is not None]
     if alone and page.verdicts:
@@ -181,7 +180,7 @@ def _show_page(page: Page, study: Study, form: o.Output) -> None:
 
 
 def _list_items(form: o.Output) -> None:
-    from ftax.paper.items.catalogue import list_items
+    from ftax.paper.items import list_items
     from ftax.reports.table import Rows
 
     table = Rows(

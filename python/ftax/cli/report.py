@@ -28,7 +28,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
 ) -> None:
     """Write one self-contained HTML page of any results: charts, tables, and every record."""
-    from ftax.paper.page import describe_study
+    from ftax.paper.study_page import describe_study
     from ftax.reports.html.page import write_report
 
     sources = write_report(

@@ -27,7 +27,6 @@ from ftax.timing.interrupts import hold, take
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
-    from ftax.ladders.mix_receipt import MixReceipt
     from ftax.ladders.receipt import Receipt
     from ftax.sweeps.processes import JobRuns
 
@@ -49,9 +48,7 @@ def show(what: Shown | Printout | Rows, form: Output = Output()) -> None:  # noq
         show_on_stdout(drawn)
 
 
-def show_receipt(
-    receipt: Receipt | MixReceipt, form: Output, *, everything: bool, is_saved: bool
-) -> None:
+def show_receipt(receipt: Receipt, form: Output, *, everything: bool, is_saved: bool) -> None:
     """Print its first screen or, if ``everything`` is asked for, all of it; and keep it for `ftax
     show`, which prints the last one."""
     more = "ftax show --all" if keep_last(receipt) else "the same command with --all"

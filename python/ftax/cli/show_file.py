@@ -37,7 +37,7 @@ def show(
     from ftax.records.result import Shown
     from ftax.records.store import read_records
     from ftax.reports.tables.errors_table import list_errors
-    from ftax.sweeps.results import CELLS_FILE, SweepResults
+    from ftax.sweeps.results import SweepResults, is_cells_file
 
     named = file is not None
     file = file or find_last()
@@ -47,7 +47,7 @@ def show(
         )
     more = f"ftax show {file} --all" if named else "ftax show --all"
     results: list[Shown]
-    if file.is_dir() or file.name == CELLS_FILE:
+    if file.is_dir() or is_cells_file(file):
         results = [SweepResults.load(file)]
     else:
         results = [item for item in read_records(file).records if isinstance(item, Shown)]

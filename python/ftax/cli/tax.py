@@ -44,13 +44,6 @@ def tax(
     throughput: Annotated[
         bool, typer.Option("--throughput", help="Also time requests back to back.")
     ] = False,
-    rehearse: Annotated[
-        bool,
-        typer.Option(
-            "--rehearse",
-            help="Try each alternative in a process of its own first; leave out what crashes.",
-        ),
-    ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Print all that was found, not one screen of it.")
     ] = False,
@@ -84,7 +77,6 @@ def tax(
                 trace="here",  # this process ends with the command
                 energy=energy,
                 throughput=throughput,
-                rehearse=rehearse,
                 progress=progress,
                 label=label,
                 keep=keep,

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from ftax.ladders.findings import Findings, Laddered
+from ftax.ladders.findings import Findings
 from ftax.ladders.ladder import AUTOGRAD
 from ftax.ladders.lines import Line
-from ftax.ladders.means import MeanRow
 from ftax.ladders.rows import BAKED, IN_THE_MEAN, RuntimeRow
 from ftax.runtimes.adoption import find_lines
 from ftax.timing.candidate import name_caller
 from ftax.timing.differences import compute_difference, find_doubt_of
-from ftax.timing.mean import Timed
+from ftax.timing.measurement import Measurement
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
 
@@ -36,9 +35,8 @@ def recommend(findings: Findings) -> str:
     """Host-bound or device-bound, the largest tax, and what gives most of it back."""
     if findings.work_problem:
         return _say_not_the_same(findings)
-    batch = findings.rungs[0].cell.batch
     sentences = [
-        _say_what_binds(findings, f"at batch {batch}"),
+        _say_what_binds(findings),
         _say_largest_line(findings),
         _say_waits(findings),
     ]
@@ -63,29 +61,7 @@ def recommend(findings: Findings) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def recommend_mean(findings: Laddered, rows: Sequence[MeanRow]) -> str:
-    """The same of the mean of a mix, whose runtimes are ``rows``, fastest first."""
-    if findings.work_problem:
-        return _say_not_the_same(findings)
-    sentences = [_say_what_binds(findings, "in the mean"), _say_largest_line(findings)]
-    best = next((row for row in rows if row.is_able and row.is_faster and not row.excluded), None)
-    if best is None:
-        sentences.append(
-            f"No other runtime measured here is faster than {findings.ladder.top} for certain, in "
-            "the mean."
-        )
-    else:
-        place = best.mean.place
-        sentences.append(
-            f"{place.runtime} called from {name_caller(place.host)} gives back "
-            f"{format_time(best.saved_ns)} of the mean "
-            f"({format_interval(best.saved_interval_ns)}), "
-            f"{format_time(best.latency_ns)} a call ({best.speedup_ratio:.2f}x)."
-        )
-    return " ".join(filter(None, sentences))
-
-
-def _say_not_the_same(findings: Laddered) -> str:
+def _say_not_the_same(findings: Findings) -> str:
     return (
         f"Not the same work: {findings.work_problem}. So there is no tax to tell, and no "
         "runtime that could take the model's place; measure a step whose work does not change."
@@ -146,7 +122,7 @@ def _say_waits(findings: Findings) -> str:
     )
 
 
-def compute_tax_share(findings: Laddered) -> tuple[float, float, float] | None:
+def compute_tax_share(findings: Findings) -> tuple[float, float, float] | None:
     """The share of the latency in which no kernel, copy or fill keeps the device busy, and the ends
     of its interval; None on a CPU, and without a reliable trace."""
     kernels, latency = findings.lines[-1], findings.rungs[0].interval_ns
@@ -158,9 +134,9 @@ def compute_tax_share(findings: Laddered) -> tuple[float, float, float] | None:
     return 1 - kernels.time_ns / findings.latency_ns, low, high
 
 
-def _say_what_binds(findings: Laddered, where: str) -> str:
+def _say_what_binds(findings: Findings) -> str:
     """On a GPU the share of tax, by the busy time that the receipt's last line has."""
-    found = compute_tax_share(findings)
+    found, where = compute_tax_share(findings), f"at batch {findings.rungs[0].cell.batch}"
     if found is None:
         return _say_python(findings)
     if doubt := findings.lines[-1].doubt:
@@ -175,7 +151,7 @@ def _say_what_binds(findings: Laddered, where: str) -> str:
     return f"Whether host or device binds {where} is not resolved: {what}."
 
 
-def _say_python(findings: Laddered) -> str:
+def _say_python(findings: Findings) -> str:
     """Without busy time (a CPU, or no trace): the cost of Python is what the ladder knows."""
     tax = findings.python_tax_ns
     if tax is None:
@@ -195,7 +171,7 @@ def _say_python(findings: Laddered) -> str:
     )
 
 
-def _say_with_autograd(findings: Laddered, tape: Timed) -> str:
+def _say_with_autograd(findings: Findings, tape: Measurement) -> str:
     """Where there is a rung below autograd too: what both cost."""
     lowest = findings.rungs[-1]
     if lowest.place == tape.place or lowest.doubt or findings.ladder.name != AUTOGRAD.name:
@@ -209,7 +185,7 @@ def _say_with_autograd(findings: Laddered, tape: Timed) -> str:
     )
 
 
-def _say_largest_line(findings: Laddered) -> str:
+def _say_largest_line(findings: Findings) -> str:
     taxes: list[Line] = [
         line for line in findings.lines if line.resolved and line.lower and line.time_ns > 0
     ]

@@ -1,33 +1,31 @@
-"""What follows the rounds of receipts: a list of instruments, in the one order in which nothing
-spoils what comes next, and the one loop that runs it, each over all receipts of the rounds.
+"""What follows the rounds of a receipt: a list of instruments, in the one order in which nothing
+spoils what comes next, and the one loop that runs it.
 
 Requests are timed before anything else has left its mark, then parts of the model and the machine;
 what looks at a GPU follows, and traces are last, since what has been traced is slower for the rest
-of the process. The surprising choice: an instrument is a generator. It hands over the scene with
-what it has found as soon as it has found it; a fault, or Ctrl-C, costs what was not found yet, and
-a warning that says what.
+of the process. An instrument adds to the receipt as soon as it has found something; a fault, or
+Ctrl-C, costs what was not found yet, and a warning that says what.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from ftax.errors import FAULTS, describe, is_out_of_memory, release
 from ftax.instruments.outside import time_outside
-from ftax.instruments.phases import Phase, time_phases
+from ftax.instruments.phases import time_phases
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
+from ftax.ladders.choice import TaxOptions
 from ftax.ladders.floors import measure_floors
-from ftax.ladders.job import Job
 from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
-from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import OperatorCost, Receipt
+from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.tape.waits import find_waits
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.feeds import LOADER
 from ftax.steps.outputs import call_model
 from ftax.steps.step_module import StepModule
 from ftax.timing.candidate import Candidate, Placed
@@ -45,10 +43,10 @@ _TAPE = ("eager", "cpp")  # what runs the tape whose operators are timed
 _Item = TypeVar("_Item", bound=Placed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What is looked at: the receipt of the rounds, the runtimes that came through them, first the
-    first rung, and the traces that were taken."""
+@dataclass(slots=True, kw_only=True)
+class AfterRounds:
+    """What instruments look at, and add to: the receipt of the rounds, the runtimes that came
+    through them, first the first rung, and the traces that were taken."""
 
     workspace: Workspace
     runners: tuple[Candidate, ...]
@@ -73,17 +71,18 @@ class Scene:
         if self.progress:
             self.progress(phase, done, total)
 
-    def add(self, **fields: Any) -> Self:
-        """With these fields of the receipt."""
-        return replace(self, receipt=replace(self.receipt, **fields))
+    def add(self, **fields: Any) -> None:
+        """Put these fields into the receipt."""
+        self.receipt = replace(self.receipt, **fields)
 
-    def warn(self, *texts: str) -> Self:
-        """With what a reader of the receipt has to know."""
-        return self.add(warnings=(*self.receipt.warnings, *texts))
+    def warn(self, *texts: str) -> None:
+        """Add what a reader of the receipt has to know."""
+        self.add(warnings=(*self.receipt.warnings, *texts))
 
-    def interrupt(self, text: str) -> Self:
-        """With what a reader has to know after Ctrl-C, which the receipt keeps in mind."""
-        return self.warn(text).add(preparation={"interrupted": True})
+    def interrupt(self, text: str) -> None:
+        """Add what a reader has to know after Ctrl-C, which the receipt keeps in mind."""
+        self.warn(text)
+        self.receipt = self.receipt.with_preparation(interrupted=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,48 +92,32 @@ class Instrument:
     Attributes:
         phase: what the progress calls it: "timing operators".
         missing: how the warning begins where it fails: "operators were not timed".
-        is_wanted: whether it is asked for, and can be had of this scene.
-        look: the scene with what was found, as often as something was.
+        is_wanted: whether it is asked for, and can be had of this model.
+        look: adds what it finds to the receipt, as often as it finds something.
     """
 
     phase: str
     missing: str
-    is_wanted: Callable[[Scene], bool]
-    look: Callable[[Scene], Iterator[Scene]]
+    is_wanted: Callable[[AfterRounds], bool]
+    look: Callable[[AfterRounds], None]
 
 
-def look_closer(instruments: Sequence[Instrument], scenes: Sequence[Scene]) -> list[Scene]:
-    """The scenes with all that the instruments, in this order, find of each."""
-    scenes = list(scenes)
+def look_closer(instruments: Sequence[Instrument], after: AfterRounds) -> None:
+    """Add all that the instruments, in this order, find."""
     for place, instrument in enumerate(instruments):
-        for index, scene in enumerate(scenes):
-            if not instrument.is_wanted(scene):
-                continue
-            try:
-                interruptible(_look, instrument, scenes, index)
-            except FAULTS as error:
-                if is_out_of_memory(error):
-                    release(error)
-                scenes[index] = scenes[index].warn(f"{instrument.missing}: {describe(error)}")
-            except KeyboardInterrupt:
-                return [
-                    _interrupt(scene, instruments[place + (done < index) :])
-                    for done, scene in enumerate(scenes)
-                ]
-    return scenes
-
-
-def _look(instrument: Instrument, scenes: list[Scene], index: int) -> None:
-    """Put the scene with what was found in its place, as often as something was."""
-    scene = scenes[index]
-    scene.tell(instrument.phase)
-    for scenes[index] in instrument.look(scene):
-        pass
-
-
-def _interrupt(scene: Scene, left: Sequence[Instrument]) -> Scene:
-    missing = [item.missing for item in left if item.is_wanted(scene)]
-    return scene.interrupt(f"interrupted after the rounds: {'; '.join(missing)}")
+        if not instrument.is_wanted(after):
+            continue
+        after.tell(instrument.phase)
+        try:
+            interruptible(instrument.look, after)
+        except FAULTS as error:
+            if is_out_of_memory(error):
+                release(error)
+            after.warn(f"{instrument.missing}: {describe(error)}")
+        except KeyboardInterrupt:
+            missing = [item.missing for item in instruments[place:] if item.is_wanted(after)]
+            after.interrupt(f"interrupted after the rounds: {'; '.join(missing)}")
+            return
 
 
 def _put(items: Iterable[_Item], new: _Item) -> tuple[_Item, ...]:
@@ -142,25 +125,26 @@ def _put(items: Iterable[_Item], new: _Item) -> tuple[_Item, ...]:
     return tuple({**{item.place: item for item in items}, new.place: new}.values())
 
 
-def _check_crowd(scene: Scene) -> Iterator[Scene]:
-    receipt = scene.receipt
-    runners = [item.runner for item in scene.runners]
+def _check_crowd(after: AfterRounds) -> None:
+    receipt = after.receipt
+    runners = [item.runner for item in after.runners]
     measured = (*receipt.rungs, *receipt.others)
-    if found := check_crowd(runners, measured, scene.plan, name=receipt.ladder.top):
-        yield scene.warn(found)
+    if found := check_crowd(runners, measured, after.plan, name=receipt.ladder.top):
+        after.warn(found)
 
 
-def _time_throughput(scene: Scene) -> Iterator[Scene]:
+def _time_throughput(after: AfterRounds) -> None:
     """A short session of its own, interleaved too, with requests back to back. Where all have to be
     prepared before each request (a cold cache), measuring says so."""
-    short = replace(scene.plan, mode="throughput", rounds=_THROUGHPUT_ROUNDS, warmup=None)
-    able = [item for item in scene.runners if not item.runner.needs_prepare] or scene.runners
-    session = measure(scene.workspace.loaded, able, short, scene.progress)
-    yield scene.add(throughputs=tuple(item for item in session.measurements if item)).warn(
+    short = replace(after.plan, mode="throughput", rounds=_THROUGHPUT_ROUNDS, warmup=None)
+    able = [item for item in after.runners if not item.runner.needs_prepare] or after.runners
+    session = measure(after.workspace.loaded, able, short, after.progress)
+    after.add(throughputs=tuple(item for item in session.measurements if item))
+    after.warn(
         *(
             f"throughput of {item.runtime} was not measured: it has to be prepared before each "
             "request"
-            for item in scene.runners
+            for item in after.runners
             if item not in able
         )
     )
@@ -168,15 +152,15 @@ def _time_throughput(scene: Scene) -> Iterator[Scene]:
         raise KeyboardInterrupt
 
 
-def _time_operators(scene: Scene) -> Iterator[Scene]:
+def _time_operators(after: AfterRounds) -> None:
     """Each operator of the tape, for about a second."""
-    rung = next((rung for rung in scene.receipt.rungs if rung.place == _TAPE), None)
+    rung = next((rung for rung in after.receipt.rungs if rung.place == _TAPE), None)
     if rung is None:
         return
-    tape, loaded = scene.workspace.taped.tape, scene.workspace.loaded
+    tape, loaded = after.workspace.taped.tape, after.workspace.loaded
     repetitions = int(_PROFILE_SECONDS * 1e9 / max(rung.latency_ns, 1.0))
     costs = tape.profile(min(200, max(3, repetitions)), loaded.prepare)
-    yield scene.add(
+    after.add(
         operator_costs=tuple(
             OperatorCost(
                 index=index,
@@ -191,9 +175,9 @@ def _time_operators(scene: Scene) -> Iterator[Scene]:
     )
 
 
-def _time_phases(scene: Scene) -> Iterator[Scene]:
+def _time_phases(after: AfterRounds) -> None:
     """Of Python eager, as the step is written."""
-    loaded = scene.workspace.loaded
+    loaded = after.workspace.loaded
     module = loaded.module
     assert isinstance(module, StepModule)
 
@@ -202,137 +186,132 @@ def _time_phases(scene: Scene) -> Iterator[Scene]:
 
     with preserve_state(loaded), loaded.guard():
         phases = time_phases(run, loaded.prepare, loaded.device, module.feeds)
-    yield scene.add(phases=phases).warn(*_describe_loader(phases))
+    after.add(phases=phases)
+    after.warn(*_describe_loader(after.receipt.loader_ns))
 
 
-def _time_outside(scene: Scene) -> Iterator[Scene]:
+def _time_outside(after: AfterRounds) -> None:
     """Of Python eager, how long it is outside of torch; nothing where that is next to nothing."""
-    loaded = scene.workspace.loaded
+    loaded = after.workspace.loaded
     call = loaded.bind()
     with preserve_state(loaded), loaded.guard():
         found = time_outside(lambda: call_model(call), loaded.prepare)
-    if compute_mean(found) >= _LEAST_OUTSIDE * scene.receipt.latency_ns:
-        yield scene.add(outside_ns=found)
+    if compute_mean(found) >= _LEAST_OUTSIDE * after.receipt.latency_ns:
+        after.add(outside_ns=found)
 
 
-def _describe_loader(phases: Sequence[Phase]) -> Iterator[str]:
-    """What batches cost beside the step, which had the same one in each run of the rounds."""
-    own_ns = sum(phase.host_ns for phase in phases if phase.name == LOADER)
-    whole_ns = sum(phase.host_ns for phase in phases)
+def _describe_loader(own_ns: float) -> Iterator[str]:
     if own_ns:
         yield (
-            f"the loader takes {format_time(own_ns)} more a step ({own_ns / whole_ns:.0%} of "
-            "both), timed after the rounds, in which each run had the same batch"
+            f"the loader takes {format_time(own_ns)} more a step, timed after the rounds, in which "
+            "each run had the same batch"
         )
 
 
-def _find_waits(scene: Scene) -> Iterator[Scene]:
-    if not scene.workspace.is_compiled:  # or the waits found would be those of what was compiled
-        yield scene.add(waits=find_waits(scene.workspace.loaded))
+def _find_waits(after: AfterRounds) -> None:
+    if not after.workspace.is_compiled:  # or the waits found would be those of what was compiled
+        after.add(waits=find_waits(after.workspace.loaded))
 
 
-def _time_floors(scene: Scene) -> Iterator[Scene]:
-    floors = measure_floors(device=scene.workspace.loaded.device, quick=True)
-    yield scene.add(floors_ns={floor.name: floor.time_ns for floor in floors})
+def _time_floors(after: AfterRounds) -> None:
+    floors = measure_floors(device=after.workspace.loaded.device, quick=True)
+    after.add(floors_ns={floor.name: floor.time_ns for floor in floors})
 
 
-def _read_gpu(scene: Scene) -> Iterator[Scene]:
-    for item in collect_gpu_readings(scene.runners, device=scene.workspace.loaded.device):
-        scene = scene.add(readings=_put(scene.receipt.readings, item))
-        yield scene
+def _read_gpu(after: AfterRounds) -> None:
+    for item in collect_gpu_readings(after.runners, device=after.workspace.loaded.device):
+        after.add(readings=_put(after.receipt.readings, item))
 
 
-def _gate(scene: Scene) -> Iterator[Scene]:
-    for item in gate_runners(scene.runners, scene.receipt.ladder, scene.progress):
-        scene = scene.add(evidence=_put(scene.receipt.evidence, item))
-        yield scene
+def _gate(after: AfterRounds) -> None:
+    for item in gate_runners(after.runners, after.receipt.ladder, after.progress):
+        after.add(evidence=_put(after.receipt.evidence, item))
 
 
-def _trace(scene: Scene) -> Iterator[Scene]:
+def _trace(after: AfterRounds) -> None:
     job = None
-    runners = put_reference_first(scene.runners, scene.receipt.ladder)
-    if scene.options.trace == "worker":
-        job = Job.of(scene.workspace.loaded, [item.place for item in runners])
-        scene.tell("tracing kernels in a process of their own")
+    runners = put_reference_first(after.runners, after.receipt.ladder)
+    if after.options.trace == "worker":
+        job = TraceJob.of(after.workspace.loaded, [item.place for item in runners])
+        after.tell("tracing kernels in a process of their own")
     found = trace_runners(
-        scene.workspace.loaded,
+        after.workspace.loaded,
         runners,
-        scene.receipt.evidence,
+        after.receipt.evidence,
         job=job,
-        progress=scene.progress,
+        progress=after.progress,
     )
     for item, trace in found:
-        scene = scene.add(evidence=_put(scene.receipt.evidence, item))
-        scene = replace(scene, traces=(*scene.traces, *([trace] if trace else [])))
-        yield scene
+        after.add(evidence=_put(after.receipt.evidence, item))
+        after.traces = (*after.traces, *([trace] if trace else []))
 
 
-def _has_feeds(scene: Scene) -> bool:
-    module = scene.workspace.loaded.module
+def _has_feeds(after: AfterRounds) -> bool:
+    module = after.workspace.loaded.module
     return isinstance(module, StepModule) and bool(module.feeds)
 
 
-def _wants_look(scene: Scene) -> bool:
-    return scene.on_gpu and scene.options.trace != "none" and scene.is_whole
+def _wants_look(after: AfterRounds) -> bool:
+    return after.on_gpu and after.options.trace != "none" and after.is_whole
 
 
 AFTER: tuple[Instrument, ...] = (
     Instrument(
         "timing the first rung alone and among the others",
         "whether runners disturb each other was not tested",
-        lambda scene: scene.is_whole,
+        lambda after: after.is_whole,
         _check_crowd,
     ),
     Instrument(
         "timing requests back to back",
         "throughput was not measured",
-        lambda scene: scene.options.throughput and scene.is_whole,
+        lambda after: after.options.throughput and after.is_whole,
         _time_throughput,
     ),
     Instrument(
         "timing operators",
         "operators were not timed",
-        lambda scene: scene.options.operators,
+        lambda after: after.options.operators,
         _time_operators,
     ),
     Instrument(
         "timing phases",
         "the phases of the step were not timed",
         # Of compiled code, which the marks would break into pieces, nothing is timed.
-        lambda scene: (
-            (scene.workspace.loaded.has_autograd or _has_feeds(scene))
-            and scene.is_whole
-            and not scene.workspace.is_compiled
+        lambda after: (
+            (after.workspace.loaded.has_autograd or _has_feeds(after))
+            and after.is_whole
+            and not after.workspace.is_compiled
         ),
         _time_phases,
     ),
     Instrument(
         "timing Python outside of torch",
         "Python outside of torch was not told apart",
-        lambda scene: (
-            scene.workspace.loaded.kind == "step"
-            and scene.is_whole
-            and len(scene.receipt.rungs) > 1
-            and not scene.workspace.is_compiled
+        lambda after: (
+            after.workspace.loaded.kind == "step"
+            and after.is_whole
+            and len(after.receipt.rungs) > 1
+            and not after.workspace.is_compiled
         ),
         _time_outside,
     ),
     Instrument(
         "finding waits",
         "where it waits for the device was not looked at",
-        lambda scene: scene.on_gpu and scene.is_whole,
+        lambda after: after.on_gpu and after.is_whole,
         _find_waits,
     ),
     Instrument(
         "timing the machine",
         "the floors of this machine were not timed",
-        lambda scene: True,
+        lambda after: True,
         _time_floors,
     ),
     Instrument(
         "reading the GPU",
         "the GPU was not read",
-        lambda scene: scene.options.energy and scene.is_whole,
+        lambda after: after.options.energy and after.is_whole,
         _read_gpu,
     ),
     Instrument("holding the device still", "issue times were not measured", _wants_look, _gate),

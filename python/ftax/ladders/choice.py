@@ -1,9 +1,11 @@
-"""Which runtimes a receipt measures, and making them ready; one that fails leaves its reason."""
+"""What a receipt holds: which runtimes it measures, and making them ready; one that fails leaves
+its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from ftax.errors import (
     FtaxError,
@@ -13,8 +15,8 @@ from ftax.errors import (
     suggest,
     tell_in_full,
 )
-from ftax.ladders.ladder import EAGER, Ladder
-from ftax.ladders.receipt import Unavailable
+from ftax.ladders.ladder import EAGER, Ladder, find_ladder
+from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
 from ftax.runtimes.spec import RuntimeSpec
 from ftax.runtimes.workspace import Workspace
@@ -23,6 +25,34 @@ from ftax.timing.session import Progress
 
 # Words for `runtimes`, beside names.
 CHOICES = ("quick", "available", "all", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaxOptions:
+    """What a receipt holds beside the rounds; docstring of `ftax.tax`.
+
+    ``keep`` is given the receipt of the rounds before anything looks closer at the GPU, where a
+    runtime that faults takes its process with it. Unless it ``may_wait``, nothing comes of rounds
+    whose requests waited for CPUs.
+    """
+
+    runtimes: str | Sequence[str] = "quick"
+    hosts: Sequence[str] = ("python", "cpp")
+    operators: bool = True
+    trace: Literal["worker", "here", "none"] = "here"
+    energy: bool = False
+    throughput: bool = False
+    ladder: str = ""  # the one that fits the step
+    keep: Callable[[Receipt], None] | None = None
+    may_wait: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgumentError for names that nothing has, before a model is built."""
+        if self.ladder:
+            find_ladder(self.ladder)
+        find_named(self.runtimes)
+        for host in self.hosts:
+            check_host(host)
 
 
 def choose_alternatives(
@@ -96,15 +126,14 @@ def check_options(places: Iterable[Place], options: Mapping[str, str]) -> None:
 
 
 def list_slower(device: str, kind: str = "forward") -> list[str]:
-    """Names of the installed runtimes that "available" adds to "quick" for such a step, without
-    asking each what else is in its way."""
+    """Names of the runtimes that "available" adds to "quick" for such a step, without asking each
+    what is in its way."""
     return [
         spec.name
         for spec in list_runtimes()
         if device.split(":")[0] in spec.devices
         and (kind == "forward" or spec.any_step)
-        and all(find_spec(package) for package in spec.packages)
-        and not (spec.quick or spec.never or spec.instrument)
+        and not (spec.quick or spec.instrument)
         and not (any(spec.name == place[0] for place in EAGER.places))
     ]
 

@@ -16,8 +16,6 @@ from dataclasses import replace
 from ftax.errors import InvalidArgumentError, name_type
 from ftax.ladders.findings import Findings
 from ftax.ladders.lines import Line
-from ftax.ladders.mix_receipt import MixReceipt
-from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.machines.differences import DECIDING, describe_difference, find_differences
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.candidate import Place
@@ -35,7 +33,7 @@ from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import find_disturbance
 
-Item = Measurement | Findings | HostComparison | RuntimeComparison
+Item = Measurement | Findings | HostComparison
 Ends = tuple[float, float]
 
 
@@ -67,12 +65,8 @@ def compare_results(
     inputs = [found[place][0].inputs for found, place in zip(places, pairs[0], strict=True)]
     differences += check_inputs_alike(inputs[0], inputs[1], told, is_allowed=allow_different_inputs)
     compared = [
-        replace(
-            compare_measurements(
-                places[0][one], places[1][other], margin=margin, confidence=confidence
-            ),
-            name_a=names[0],
-            name_b=names[1],
+        compare_measurements(
+            places[0][one], places[1][other], margin=margin, confidence=confidence, names=names
         )
         for one, other in pairs
     ]
@@ -171,20 +165,15 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
         if isinstance(item, HostComparison):
             found += [*item]
         else:
-            found.append(item.receipt if isinstance(item, RuntimeComparison) else item)
+            found.append(item)
     if not found:
         raise InvalidArgumentError("a side of the comparison has no measurement")
     for item in found:
-        if not isinstance(item, Measurement | Findings | MixReceipt):
+        if not isinstance(item, Measurement | Findings):
             raise InvalidArgumentError(
                 f"a side of the comparison has {name_type(item)}: give receipts or measurements, "
                 "as ftax.tax and ftax.cpp_bench give them; of a file, ftax.read_records(path)"
             )
-    if any(isinstance(item, MixReceipt) for item in found):
-        raise InvalidArgumentError(
-            "a side of the comparison is the receipt of a mix; compare its parts, each of which is "
-            "a receipt: ftax.compare(a.parts[0], b.parts[0])"
-        )
     if any(item == other for place, item in enumerate(found) for other in found[:place]):
         raise InvalidArgumentError(
             "a side of the comparison has the same run more than once, which would count as "

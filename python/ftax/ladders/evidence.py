@@ -9,7 +9,7 @@ of the lowest rung, and, in a column of their own, issue times.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ftax.instruments.gate import Gated
 from ftax.instruments.trace.durations import compare_durations
@@ -19,7 +19,7 @@ from ftax.instruments.trace.names import shorten_all
 from ftax.instruments.trace.timeline import Timeline, compute_timeline
 from ftax.instruments.trace.waits import Waits, compute_waits
 from ftax.records.record import Count, Name, Ratio, Record
-from ftax.timing.candidate import Place, Placed
+from ftax.timing.candidate import Placed
 from ftax.timing.statistics import compute_interval, compute_mean
 
 if TYPE_CHECKING:
@@ -31,32 +31,6 @@ if TYPE_CHECKING:
 _TOP = 15
 _FLAGGED = 5
 _LACKING = 0.02  # a library chooses the token or counts positions by operators of its own
-
-
-class Evidence(Protocol):
-    """What a receipt's lines ask of a rung's trace and gate: of one, or the mean of several."""
-
-    @property
-    def place(self) -> Place:
-        """Of the rung."""
-
-    @property
-    def issue_ns(self) -> float | None:
-        """Host time to issue one inference; None where that is not known."""
-
-    @property
-    def other_kernels(self) -> str:
-        """That it ran others than the reference, in words; "" if that is not known."""
-
-    @property
-    def lacking_kernels(self) -> str:
-        """That it did not run those of the reference, whatever it ran besides; "" as above."""
-
-    def splits(self, latency_ns: float) -> bool:
-        """Whether busy time can be told from the rest of an untraced latency."""
-
-    def compute_busy(self) -> tuple[float, tuple[float, float]]:
-        """Busy time of an inference and its 95 % interval, ns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +67,6 @@ class RungEvidence(Placed, Record):
         gate: issue time and device time without a profiler.
         traced_in: a disposable process, or the caller's.
     """
-
-    later: ClassVar[frozenset[str]] = frozenset({"waits", "lacking_ratio"})
 
     runtime: Name
     host: Literal["python", "cpp"]
@@ -200,7 +172,7 @@ class RungEvidence(Placed, Record):
         ), kernels
 
 
-def note_reference(ladder: Ladder, evidence: Sequence[Evidence]) -> Ladder:
+def note_reference(ladder: Ladder, evidence: Sequence[RungEvidence]) -> Ladder:
     """The ladder, with its first rung as the reference where the other one that it names was not
     traced, or was itself held against the first, as records of older versions have it."""
     own = next((item for item in evidence if item.place == ladder.reference[0]), None)
@@ -208,7 +180,7 @@ def note_reference(ladder: Ladder, evidence: Sequence[Evidence]) -> Ladder:
 
 
 def compare_work(
-    upper: Evidence | None, lower: Evidence | None, reference: str, *, may_add: bool = False
+    upper: RungEvidence | None, lower: RungEvidence | None, reference: str, *, may_add: bool = False
 ) -> str:
     """Why the difference between two rungs is no tax; empty if nothing speaks against it.
 

@@ -6,38 +6,44 @@ Everything is computed when it is asked for, so a file cannot say one thing and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from ftax.ladders.evidence import Evidence, RungEvidence
+from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder, find_ladder
 from ftax.ladders.lines import Line, compute_lines
 from ftax.ladders.rows import RuntimeRow, compute_rows
 from ftax.records.record import Name
 from ftax.records.result import Result
 from ftax.timing.differences import compute_difference
-from ftax.timing.mean import Timed
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, format_measured
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_measured
 
 
-class Laddered:
-    """What is computed of rungs, whether each was measured or is the mean of several."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings(Result):
+    """Rungs and alternatives of one model, measured in the same interleaved rounds.
 
-    __slots__ = ()
-    if TYPE_CHECKING:  # fields or properties of the class that it is
+    Attributes:
+        ladder_name: whose rungs these are.
+        rungs: from the first one down; at least one.
+        others: the alternatives, in the order of measurement.
+        evidence: on a GPU, what each rung and alternative ran there, gathered after the rounds.
+        outside_ns: of a function, how long a call is outside of torch, in rounds of its own; empty
+            where it is next to nothing.
+        throughputs: the same runtimes with requests back to back, if that was asked for.
+    """
 
-        @property
-        def ladder(self) -> Ladder:
-            """Whose rungs these are."""
+    ladder_name: Name = EAGER.name
+    rungs: tuple[Measurement, ...]
+    others: tuple[Measurement, ...] = ()
+    evidence: tuple[RungEvidence, ...] = ()
+    outside_ns: tuple[float, ...] = ()
+    throughputs: tuple[Measurement, ...] = ()
 
-        @property
-        def rungs(self) -> tuple[Timed, ...]:
-            """From the first one down; at least one."""
-
-        @property
-        def evidence(self) -> tuple[Evidence, ...]:
-            """On a GPU, what rungs ran there."""
+    @property
+    def ladder(self) -> Ladder:
+        """Whose rungs these are."""
+        return find_ladder(self.ladder_name)
 
     @property
     def latency_ns(self) -> float:
@@ -48,12 +54,8 @@ class Laddered:
     def lines(self) -> tuple[Line, ...]:
         """Parts of the latency, top to bottom; their times sum to it exactly."""
         return compute_lines(
-            self.rungs, self.evidence, ladder=self.ladder, outside_ns=self.list_outside_ns()
+            self.rungs, self.evidence, ladder=self.ladder, outside_ns=self.outside_ns
         )
-
-    def list_outside_ns(self) -> tuple[float, ...]:
-        """How long a call of the first rung is outside of torch, a round each; () if not known."""
-        return ()
 
     @property
     def work_problem(self) -> str:
@@ -69,30 +71,6 @@ class Laddered:
         if self.work_problem or without not in places:
             return None
         return compute_difference(self.rungs, 0, places.index(without))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings(Laddered, Result):
-    """Rungs and alternatives of one model, measured in the same interleaved rounds.
-
-    Attributes:
-        ladder_name: whose rungs these are.
-        rungs: from the first one down; at least one.
-        others: the alternatives, in the order of measurement.
-        evidence: on a GPU, what each rung and alternative ran there, gathered after the rounds.
-        throughputs: the same runtimes with requests back to back, if that was asked for.
-    """
-
-    ladder_name: Name = EAGER.name
-    rungs: tuple[Measurement, ...]
-    others: tuple[Measurement, ...] = ()
-    evidence: tuple[RungEvidence, ...] = ()
-    throughputs: tuple[Measurement, ...] = ()
-
-    @property
-    def ladder(self) -> Ladder:
-        """Whose rungs these are."""
-        return find_ladder(self.ladder_name)
 
     @property
     def label(self) -> str:

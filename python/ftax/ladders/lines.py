@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ftax.errors import ResultsError
-from ftax.ladders.evidence import Evidence, compare_work, note_reference
+from ftax.ladders.evidence import RungEvidence, compare_work, note_reference
 from ftax.ladders.ladder import EAGER, Ladder, Words
 from ftax.records.record import Ends, Name, Record
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
-from ftax.timing.mean import Timed
 from ftax.timing.measurement import Measurement
 from ftax.timing.statistics import compute_interval, compute_mean
 
@@ -44,8 +42,6 @@ class Line(Record):
     it is computed from is not to go by.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"doubt"})
-
     name: Name
     removes: str
     upper: str  # label of the rung above, "eager/python"
@@ -66,8 +62,8 @@ class Line(Record):
 
 
 def compute_lines(
-    rungs: Sequence[Timed],
-    evidence: Sequence[Evidence] = (),
+    rungs: Sequence[Measurement],
+    evidence: Sequence[RungEvidence] = (),
     *,
     ladder: Ladder = EAGER,
     outside_ns: Sequence[float] = (),
@@ -131,7 +127,7 @@ def check_stored_lines(stored: object, lines: Sequence[Line]) -> None:
         )
 
 
-def _make_undivided(rung: Timed, problem: str) -> Line:
+def _make_undivided(rung: Measurement, problem: str) -> Line:
     """All of a latency of which nothing can be called a tax."""
     return _make_line(
         _UNDIVIDED,
@@ -144,7 +140,7 @@ def _make_undivided(rung: Timed, problem: str) -> Line:
     )
 
 
-def _split_outside(line: Line, outside_ns: Sequence[float], top: Timed) -> list[Line]:
+def _split_outside(line: Line, outside_ns: Sequence[float], top: Measurement) -> list[Line]:
     """The first step down: what of it is outside of torch, and the rest."""
     own_ns = compute_mean(tuple(outside_ns))
     own = compute_interval(
@@ -167,9 +163,9 @@ def _split_outside(line: Line, outside_ns: Sequence[float], top: Timed) -> list[
 
 
 def _make_rest(
-    rung: Timed,
+    rung: Measurement,
     ladder: Ladder,
-    evidence: Evidence | None,
+    evidence: RungEvidence | None,
     interval: tuple[float, float] | None,
     top_ns: float,
     doubt: str,
@@ -234,10 +230,10 @@ def _make_line(
     )
 
 
-def _explain_below_zero(upper: Timed, lower: Timed) -> str:
+def _explain_below_zero(upper: Measurement, lower: Measurement) -> str:
     """Why the lower of two rungs may take longer, which does less."""
     words = "below 0, since rungs differ in memory behaviour"
-    uses = [item.kernel_use if isinstance(item, Measurement) else None for item in (upper, lower)]
+    uses = [upper.kernel_use, lower.kernel_use]
     if uses[0] is None or uses[1] is None:
         return words
     faults = [f"{use.page_faults:,.0f}" for use in uses if use is not None]
@@ -246,7 +242,7 @@ def _explain_below_zero(upper: Timed, lower: Timed) -> str:
     return f"{words}: {lower.place} has {faults[1]} page faults a call, {upper.place} {faults[0]}"
 
 
-def _subtract_issue(upper: Evidence | None, lower: Evidence | None) -> float | None:
+def _subtract_issue(upper: RungEvidence | None, lower: RungEvidence | None) -> float | None:
     if upper is None or lower is None or upper.issue_ns is None or lower.issue_ns is None:
         return None
     return upper.issue_ns - lower.issue_ns

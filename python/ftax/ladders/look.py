@@ -16,9 +16,8 @@ from ftax.instruments.trace.graph_nodes import NODE_TYPES
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import ITERATIONS, trace_each
 from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.job import Job
 from ftax.ladders.ladder import EAGER, Ladder
-from ftax.ladders.trace_worker import trace_in_worker
+from ftax.ladders.trace_worker import TraceJob, trace_in_worker
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Progress
@@ -48,7 +47,7 @@ def trace_runners(
     runners: Sequence[Candidate],
     gated: Iterable[RungEvidence] = (),
     *,
-    job: Job | None = None,
+    job: TraceJob | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[RungEvidence, Trace | None]]:
     """Evidence of each runtime, and the trace behind it, if there is one. The first is the one

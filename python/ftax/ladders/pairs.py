@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +25,11 @@ from ftax.errors import FtaxError, RunnerError
 from ftax.machines.gpu_condition import expect_idle
 from ftax.runtimes.prepare import prepare
 from ftax.steps.given import use_threads
-from ftax.steps.revision import Revision, check_origin
+from ftax.steps.loaded import MeasuredModel
+from ftax.steps.revision import HOW_TO_BUILD, Revision, check_origin
 from ftax.steps.setting import Setting
 from ftax.timing.call_inputs import check_inputs_alike
+from ftax.timing.candidate import Candidate
 from ftax.timing.interrupts import interruptible
 from ftax.timing.measurement import Measurement, make_session_id
 from ftax.timing.sequential import FEWEST_PAIRS, find_look_confidence, is_look
@@ -36,7 +39,7 @@ from ftax.workers.forks import Fork
 from ftax.workers.process import Worker, WorkerDied
 from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
 
-DURATION_S = 45.0  # of all pairs, with the start of their processes
+DURATION_S = 55.0  # of all pairs, with the start of their processes
 # Of one side in one pair, the warm-up included. Both sides feel the same of a turn of 50 ms.
 _ROUNDS, _ROUND_MS, _SIDE_S = 80, 10.0, 2.0
 _LIMIT_S = 24 * 3600.0  # of one step of a pair: to build, to compile, or a turn
@@ -51,13 +54,14 @@ class PairSide:
     Attributes:
         model: by name; "" for objects, which are read from ``pickled``.
         pickled: a file with a model and its inputs, by `torch.save`.
-        path: where its modules are found, in the place of Python's own; () for what this has.
+        path: where its modules are found: in the place of Python's own folders, and after them if
+            it is another Python; () for what Python has.
         revision: the git revision that its code has to come from.
         python: another interpreter to run it in; "" for this one.
     """
 
     model: str = ""
-    runtime: str = "eager"
+    runtime: str = ""
     host: str = "python"
     label: str = ""
     pickled: str = ""
@@ -158,14 +162,8 @@ def _run_pair(sides: Sequence[PairSide], plan: Plan) -> list[Measurement]:
     seed = random.Random(f"{plan.session} {plan.process_index}").randrange(1, 2**32)
     environment = {"PYTHONHASHSEED": str(seed)}
     jobs = [{"side": side.to_dict(), "plan": asdict(plan)} for side in sides]
-    names = " or ".join(dict.fromkeys(side.label for side in sides))
-    try:
-        if any(side.python for side in sides):
-            answers = _run_apart(sides, jobs, seed, environment)
-        else:
-            answers = _run_forked(jobs, seed, environment)
-    except WorkerDied as error:
-        raise RunnerError(f"the process of {names} failed: {error}") from error
+    run = _run_apart if any(side.python for side in sides) else _run_forked
+    answers = run(sides, jobs, seed, environment)
     return [
         Measurement.from_dict(answer).with_label(side.label)
         for side, answer in zip(sides, answers, strict=True)
@@ -173,12 +171,18 @@ def _run_pair(sides: Sequence[PairSide], plan: Plan) -> list[Measurement]:
 
 
 def _run_forked(
-    jobs: Sequence[Mapping[str, Any]], seed: int, environment: Mapping[str, str]
+    sides: Sequence[PairSide],
+    jobs: Sequence[Mapping[str, Any]],
+    seed: int,
+    environment: Mapping[str, str],
 ) -> Sequence[Mapping[str, Any]]:
     worker = Worker(f"{__name__}:serve_pair", environment=environment)
     try:
         worker.send({"jobs": jobs, "seed": seed})
         (answer,) = worker.listen(_LIMIT_S)
+    except WorkerDied as error:
+        names = " and ".join(side.label for side in sides)
+        raise RunnerError(f"the process of {names} failed: {error}") from error
     finally:
         worker.end()
     found: Sequence[Mapping[str, Any]] = answer["measurements"]
@@ -198,14 +202,17 @@ def _run_apart(
             task = f"{__name__}:serve_side"
             workers.append(Worker(task, environment=environment, python=side.python))
             workers[-1].send(job)
-        return _take_turns(workers, seed)
+        return _take_turns(workers, jobs, seed)
     finally:
         for worker in workers:
             worker.end()
 
 
-def _take_turns(sides: Sequence[Worker | Fork], seed: int) -> list[Mapping[str, Any]]:
-    said = take_turns(sides, random.Random(seed))
+def _take_turns(
+    processes: Sequence[Worker | Fork], jobs: Sequence[Mapping[str, Any]], seed: int
+) -> list[Mapping[str, Any]]:
+    names = [job["side"]["label"] for job in jobs]
+    said = take_turns(processes, names, random.Random(seed))
     return [answer["measurement"] for (answer,) in said]
 
 
@@ -215,7 +222,7 @@ def serve_pair(job: Mapping[str, Any], line: Line) -> None:
     try:
         for each in job["jobs"]:
             forks.append(Fork(functools.partial(serve_side, each)))
-        line.say("measured", measurements=_take_turns(forks, job["seed"]))
+        line.say("measured", measurements=_take_turns(forks, job["jobs"], job["seed"]))
     finally:
         for fork in forks:
             fork.end()
@@ -224,21 +231,30 @@ def serve_pair(job: Mapping[str, Any], line: Line) -> None:
 def serve_side(job: Mapping[str, Any], line: Line) -> None:
     """The task of one side: build, wait for the others, measure by turns, and answer."""
     side, plan = PairSide.from_dict(job["side"]), Plan.from_dict(job["plan"])
-    if side.path:
-        sys.path[:] = side.path
-    if side.revision:
-        os.chdir(side.revision.folder)
     turns = TurnTaker(line, expect_idle)
     with use_threads(side.setting.threads):
-        model, inputs = _read_pickled(side.pickled) if side.pickled else (side.model, None)
-        loaded, prepared = prepare(
-            model, inputs, None, side.setting, runtime=side.runtime, hosts=(side.host,)
-        )
-        if side.revision:
-            check_origin(side.revision)
+        loaded, prepared = _build(side)
         turns.begin()
         (found,) = require(measure(loaded, prepared, plan, turns, in_a_row=False))
     line.say("measured", measurement=found.with_turns(ROUNDS_A_TURN).to_dict())
+
+
+def _build(side: PairSide) -> tuple[MeasuredModel, list[Candidate]]:
+    if side.path:
+        own = [folder for folder in sys.path if folder != os.getcwd()] if side.python else []
+        sys.path[:] = [*own, *side.path]
+    if side.revision:
+        os.chdir(side.revision.folder)
+    model, inputs = _read_pickled(side.pickled) if side.pickled else (side.model, None)
+    try:
+        made = prepare(model, inputs, None, side.setting, runtime=side.runtime, hosts=(side.host,))
+    except RunnerError as error:
+        if side.revision and re.search(r"\b(ModuleNotFound|Import)Error\b", str(error)):
+            raise RunnerError(f"{error}; if it is a compiled extension, {HOW_TO_BUILD}") from error
+        raise
+    if side.revision:
+        check_origin(side.revision, *([sys.prefix] if side.python else []))
+    return made
 
 
 def _read_pickled(path: str) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ asked for, so the file cannot say one thing and its samples another.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 from ftax.errors import InvalidArgumentError
@@ -17,11 +17,11 @@ from ftax.instruments.readings import GpuReadings
 from ftax.instruments.trace.timeline import Timeline
 from ftax.ladders.advice import adopt, recommend
 from ftax.ladders.findings import Findings
-from ftax.ladders.ladder import EAGER
 from ftax.ladders.lines import check_stored_lines
 from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
 from ftax.runtimes.tape.waits import Wait
+from ftax.steps.feeds import LOADER
 from ftax.timing.candidate import Placed
 from ftax.timing.measurement import (
     describe_doubts,
@@ -68,8 +68,6 @@ class Receipt(Findings):
     Attributes:
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
-        outside_ns: of a function, how long a call is outside of torch, in rounds of its own; empty
-            where it is next to nothing.
         waits: on a GPU, where Python eager waits for the device.
         phases: of a step that trains, in Python eager; empty for others.
         readings: energy, utilisation and memory of each runtime, if they were asked for.
@@ -78,11 +76,9 @@ class Receipt(Findings):
     """
 
     kind: ClassVar[str] = "receipt"
-    later: ClassVar[frozenset[str]] = frozenset({"ladder_name", "outside_ns", "phases", "waits"})
 
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
-    outside_ns: tuple[float, ...] = ()
     phases: tuple[Phase, ...] = ()
     waits: tuple[Wait, ...] = ()
     readings: tuple[GpuReadings, ...] = ()
@@ -115,6 +111,10 @@ class Receipt(Findings):
         after = self.preparation.get("interrupted") is True
         return after or self.rungs[0].stop_reason == "interrupted"
 
+    def with_preparation(self, **found: object) -> Self:
+        """The same, with more of what was before and after the rounds."""
+        return replace(self, preparation={**self.preparation, **found})
+
     @property
     def recommendation(self) -> str:
         """What the numbers advise, in sentences."""
@@ -127,9 +127,11 @@ class Receipt(Findings):
         model's outputs. "" if there is none."""
         return adopt(self)
 
-    def list_outside_ns(self) -> tuple[float, ...]:
-        """As it was timed."""
-        return self.outside_ns
+    @property
+    def loader_ns(self) -> float:
+        """What batches cost beside a step, in which each run had the same one; 0 without a
+        loader."""
+        return sum(phase.host_ns for phase in self.phases if phase.name == LOADER)
 
     def collect_warnings(self) -> list[str]:
         """Warnings of the receipt and of its measurements, each once."""
@@ -176,15 +178,8 @@ class Receipt(Findings):
         return tape.doubt
 
     def to_dict(self) -> dict[str, object]:
-        """Plain dicts, lists and scalars; the lines are stored for other readers of the file, and
-        ladder, phases and waits where there is anything to say of them."""
-        fields = {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
-        if self.ladder_name == EAGER.name:
-            del fields["ladder_name"]
-        for name in ("outside_ns", "phases", "waits"):
-            if not fields[name]:
-                del fields[name]
-        return fields
+        """Plain dicts, lists and scalars; the lines are stored for other readers of the file."""
+        return {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Self:

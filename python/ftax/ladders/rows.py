@@ -104,32 +104,6 @@ class RuntimeRow:
             return None
         return math.ceil(seconds * 1e9 / self.saved_ns)
 
-    def to_dict(self) -> dict[str, object]:
-        """The numbers as plain scalars and lists, for other programs."""
-        cell, cost = self.measurement.cell, self.preparation
-        names = (
-            "latency_ns", "saved_ns", "speedup_ratio", "outputs_equal", "outputs", "tolerance",
-            "busy_ns", "tax_left_ns", "tax_removed_ns", "busy_removed_ns", "kernels", "kernel_ns",
-            "difference", "issue_ns", "calls_to_pay_back", "examples_per_s", "excluded",
-            "doubt",
-        )  # fmt: skip
-        ends = {
-            "interval_ns": self.measurement.interval_ns,
-            "saved_interval_ns": self.saved_interval_ns,
-            "speedup_interval": self.speedup_interval,
-        }
-        return {
-            "runtime": cell.runtime,
-            "host": cell.host,
-            "baseline": None if self.baseline is None else str(self.baseline.place),
-            **{name: getattr(self, name) for name in names},
-            **{name: None if value is None else list(value) for name, value in ends.items()},
-            "preparation_seconds": cost.seconds,
-            "preparation_peak_host_bytes": cost.peak_host_bytes,
-            "preparation_peak_device_bytes": cost.peak_device_bytes,
-            "from_cache": None if cost.seconds is None else cost.from_cache,
-        }
-
 
 # How the reason of a row begins whose calls are faster, but for some.
 IN_THE_MEAN = "not faster in the mean of all calls"

@@ -9,27 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import torch
-from torch import nn
 
 from ftax.errors import InvalidArgumentError
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import FIRST, Receipt
 from ftax.runtimes.capture.captured import Captured
+from ftax.runtimes.prepare import open_capture
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.given import (
-    Model,
-    as_step,
-    find_threads,
-    load_alone,
-    load_parts,
-    measuring,
-    use_threads,
-)
+from ftax.steps.given import Model, as_step, load, measuring, use_threads
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.session import Plan, Progress, check_label, choose_plan
@@ -37,8 +27,7 @@ from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
-    from ftax.ladders.options import TaxOptions
-    from ftax.ladders.runtime_comparison import RuntimeComparison
+    from ftax.ladders.choice import TaxOptions
 
 TraceChoice = Literal["auto", "worker", "here", "none"]
 
@@ -55,28 +44,16 @@ class TaxKeywords(SettingOptions, total=False):
     trace: TraceChoice
     energy: bool
     throughput: bool
-    rehearse: bool
     progress: ProgressChoice
     label: str
 
 
-@overload
-def tax(model: Mix, **options: Unpack[TaxKeywords]) -> MixReceipt: ...
-
-
-@overload
-def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt: ...
-
-
-def tax(
-    model: Model | Mix | Captured, inputs: Any = None, **options: Unpack[TaxKeywords]
-) -> Receipt | MixReceipt:
+def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt:
     """Measure the ladder and, beside it, the alternatives; see docs/receipt.md.
 
     Args:
-        model, inputs: as for `ftax.cpp_bench`; or an `ftax.mix(...)`, whose parts are measured in
-            the same rounds, and bring their inputs; or what `ftax.capture` gave, whose original is
-            then measured with a capture beside it.
+        model, inputs: as for `ftax.cpp_bench`; or what `ftax.capture` gave, whose original is then
+            measured with a capture beside it.
         options:
             runtimes: "quick", the default (one or two of a family, ready in seconds), "available"
                 (all that can run on this machine; compilers take minutes), "all" (the rest too,
@@ -90,20 +67,14 @@ def tax(
                 for models that it can build again, by name or path, and here for others.
             energy: on a GPU, also read energy, utilisation and memory: some 5 s a runtime.
             throughput: also time requests back to back, in ten rounds of their own.
-            rehearse: first try each alternative in a process of its own, several side by side, and
-                leave out what takes its process down; for models by name or path.
             plan: `usual_plan` of the device if left out.
             check_inputs, progress, label, and the fields of `ftax.Setting`: as for
                 `ftax.cpp_bench`.
 
     The errors are those of `cpp_bench`. A rung or an alternative that cannot be measured is listed
-    in the receipt with the reason; only a model that does not run at all raises. Parts of a mix
-    that are on different devices, or of different ladders, are an InvalidArgumentError.
+    in the receipt with the reason; only a model that does not run at all raises.
     """
-    if isinstance(model, nn.Module) and isinstance(model.forward, Captured):
-        model = model.forward
-    if isinstance(model, Captured):
-        model, inputs = model.open(inputs)
+    model, inputs, _ = open_capture(model, inputs, "")
     return tax_with_traces(model, inputs, **options)[0]
 
 
@@ -112,15 +83,8 @@ def usual_plan(device: str) -> Plan:
     return Plan(duration_s=25.0 if device == "cpu" else 10.0)
 
 
-def tax_alone(model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt:
-    """`tax` of one model. Raises InvalidArgumentError also where the user's code gives a mix."""
-    receipt, _ = tax_with_traces(model, inputs, mixes=False, **options)
-    assert isinstance(receipt, Receipt)
-    return receipt
-
-
 def tax_with_traces(
-    model: Model | Mix,
+    model: Model,
     inputs: Any = None,
     *,
     check_inputs: Any = None,
@@ -129,16 +93,14 @@ def tax_with_traces(
     progress: ProgressChoice = None,
     label: str = "",
     keep: Callable[[Receipt], None] | None = None,
-    mixes: bool = True,
     **options: Any,
-) -> tuple[Receipt | MixReceipt, tuple[Trace, ...]]:
+) -> tuple[Receipt, tuple[Trace, ...]]:
     """`tax`, and the traces behind its evidence: none on a CPU.
 
-    ``keep`` is given the receipt of the rounds, of each part, as soon as they are over, before
-    anything looks closer: a runtime that faults on the GPU while it is traced here ends the
-    process. Without ``mixes`` the user's code may give none.
+    ``keep`` is given the receipt of the rounds as soon as they are over, before anything looks
+    closer: a runtime that faults on the GPU while it is traced here ends the process.
     """
-    from ftax.ladders.options import TaxOptions
+    from ftax.ladders.choice import TaxOptions
 
     wanted = {name: options.pop(name) for name in TaxOptions.__slots__ if name in options}
     setting = read_setting(options, TaxKeywords.__optional_keys__)
@@ -152,79 +114,42 @@ def tax_with_traces(
             measuring(model, setting, inputs, check_inputs),
             watched(progress, model, shown) as tell,
         ):
-            load = load_parts if mixes else load_alone
-            mix, parts = interruptible(load, model, inputs, check_inputs, setting)
-            where = _choose_trace(trace, can_be_built_again=all(p.reproducible for p in parts))
-            device = parts[0].device
-            if found.energy and device == "cpu":
+            loaded = interruptible(load, model, inputs, check_inputs, setting)
+            where = _choose_trace(trace, can_be_built_again=loaded.reproducible)
+            if found.energy and loaded.device == "cpu":
                 raise InvalidArgumentError(
                     "energy is asked for, but the device is 'cpu'; give device='cuda'"
                 )
-            chosen = choose_plan(plan(device)) if callable(plan) else shown
-            with use_threads(find_threads(parts)):  # which a mix of the user's code may bring
-                receipts, traces = _run(parts, replace(found, trace=where), chosen, tell)
+            chosen = choose_plan(plan(loaded.device)) if callable(plan) else shown
+            receipt, traces = _run(loaded, replace(found, trace=where), chosen, tell)
         if take():  # too late to cost anything
-            receipts = tuple(
-                replace(item, preparation={**item.preparation, "interrupted": True})
-                for item in receipts
-            )
-        top = receipts[0].rungs[0]
+            receipt = receipt.with_preparation(interrupted=True)
+        top = receipt.rungs[0]
         tell_interrupted(progress, top.stop_reason, f"{len(top.samples_ns)} rounds")
-        if mix is None:
-            return receipts[0].with_label(label), traces
-        whole = MixReceipt(name=mix.name, weights=mix.weights, parts=receipts)
-        return whole.with_label(label), traces
-
-
-def compare_runtimes(
-    model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]
-) -> RuntimeComparison:
-    """Time every way to run a model in the same rounds, and say why the faster ones are faster.
-
-    Returns:
-        Rows sorted by latency, a recommendation, and the receipt that they are computed from.
-
-    Arguments and errors are those of `tax`, of which this is another view (the ladder is measured
-    too, since tax is defined by it); but left out, runtimes are "available", throughput is timed,
-    and operators are not.
-    """
-    from ftax.ladders.runtime_comparison import RuntimeComparison
-
-    chosen: TaxKeywords = {
-        "runtimes": "available",
-        "throughput": True,
-        "operators": False,
-        **options,
-    }
-    return RuntimeComparison(receipt=tax_alone(model, inputs, **chosen))
+        return receipt.with_label(label), traces
 
 
 def _run(
-    parts: Sequence[LoadedModel], options: TaxOptions, plan: Plan, tell: Progress | None
-) -> tuple[tuple[Receipt, ...], tuple[Trace, ...]]:
-    """The receipts; of a CPU on which requests of several threads waited for CPUs, those of one
+    loaded: LoadedModel, options: TaxOptions, plan: Plan, tell: Progress | None
+) -> tuple[Receipt, tuple[Trace, ...]]:
+    """The receipt; of a CPU on which requests of several threads waited for CPUs, that of one
     thread, unless the user has asked for a number of threads."""
     from ftax.ladders.run import run_tax
 
     threads = torch.get_num_threads()
-    is_free = find_threads(parts) is None and parts[0].device == "cpu" and threads > 1
-    found = run_tax(
-        [Workspace(part) for part in parts], replace(options, may_wait=not is_free), plan, tell
-    )
+    is_free = loaded.setting.threads is None and loaded.device == "cpu" and threads > 1
+    found = run_tax(Workspace(loaded), replace(options, may_wait=not is_free), plan, tell)
     if found is not None:
         return found
     with use_threads(1):
-        again = run_tax([Workspace(part) for part in parts], options, plan, tell)
+        again = run_tax(Workspace(loaded), options, plan, tell)
     assert again is not None  # since it may wait
+    receipt, traces = again
     note = (
-        f"Measured again on one thread: on {threads} requests waited for CPUs, which other "
-        "programs used too. --threads measures on as many as it says"
+        f"Measured on one thread: on {threads}, requests waited for CPUs that other programs used. "
+        "--threads chooses"
     )
-    receipts, traces = again
-    noted = [
-        replace(item, preparation={**item.preparation, FIRST: f"{note}."}) for item in receipts
-    ]
-    return tuple(noted), traces
+    return receipt.with_preparation(**{FIRST: note}), traces
 
 
 def _choose_trace(

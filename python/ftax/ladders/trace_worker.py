@@ -8,14 +8,18 @@ and a new process goes on with the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
 
 from ftax.errors import FtaxError, RunnerError, describe, is_out_of_memory
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import ITERATIONS, trace_prepared
-from ftax.ladders.job import Job, build
+from ftax.runtimes.catalogue import check_host, find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import Setting
 from ftax.workers.child import Line
 from ftax.workers.process import run_task
 from ftax.workers.time_limit import default_seconds
@@ -24,7 +28,28 @@ _MOST_WORKERS = 4
 _TRACE_S = 60.0  # generous, for one runtime that is ready
 
 
-def trace_in_worker(job: Job, *, iterations: int = ITERATIONS) -> list[Trace | FtaxError]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """What the process is given: ``model``, of which `load_model` makes the same again, and the
+    runtimes with who calls them."""
+
+    model: str
+    places: tuple[tuple[str, str], ...]
+    setting: Setting = field(default_factory=Setting)
+
+    @classmethod
+    def of(cls, loaded: LoadedModel, places: Iterable[tuple[str, str]]) -> Self | None:
+        """None if another process cannot make this model and these inputs again."""
+        if loaded.again is None:
+            return None
+        return cls(model=loaded.again, setting=loaded.setting, places=tuple(places))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON."""
+        return {**asdict(self), "setting": self.setting.to_dict()}
+
+
+def trace_in_worker(job: TraceJob, *, iterations: int = ITERATIONS) -> list[Trace | FtaxError]:
     """`trace_each` in a fresh process, for a model that can be built there again.
 
     What a worker traced before it died is kept, what it died of leaves that error, and the rest is
@@ -43,7 +68,7 @@ def trace_in_worker(job: Job, *, iterations: int = ITERATIONS) -> list[Trace | F
     return [answers.get(place, missing) for place in range(len(job.places))]
 
 
-def _run_worker(job: Job, iterations: int) -> tuple[dict[int, Trace | FtaxError], str]:
+def _run_worker(job: TraceJob, iterations: int) -> tuple[dict[int, Trace | FtaxError], str]:
     """Answers by place, that of a runtime which killed the worker among them, and its death."""
     data = {**job.to_dict(), "iterations": iterations}
     limit_s = (default_seconds() + _TRACE_S) * (1 + len(job.places))  # the model counts for one
@@ -76,9 +101,7 @@ def _read_trace(data: Mapping[str, object]) -> Trace | FtaxError:
 
 def trace_each(data: Mapping[str, Any], line: Line) -> None:
     """The task of the process: each runtime made ready and traced."""
-    from ftax.runtimes.catalogue import check_host, find_runtime
-
-    workspace = build(data)
+    workspace = Workspace(load_model(data["model"], **data["setting"]))
     for place, (runtime, host) in enumerate(data["places"]):
         line.say("begin", place=place)
         try:

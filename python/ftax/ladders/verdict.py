@@ -27,10 +27,11 @@ from torch import nn
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.comparison import Item, check_names, compare_results
 from ftax.ladders.findings import Findings
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.pairs import DURATION_S, PairRuns, PairSide, make_pair_plan, run_pairs
-from ftax.ladders.runtime_comparison import RuntimeComparison
-from ftax.runtimes.prepare import prepare
+from ftax.runtimes.capture.captured import Captured
+from ftax.runtimes.capture.entry import find_options
+from ftax.runtimes.capture.options import Options
+from ftax.runtimes.prepare import open_capture, prepare
 from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting, SettingOptions, read_setting
@@ -42,10 +43,10 @@ from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, Progress, choose_plan, measure_together, require
 from ftax.timing.watched import ProgressChoice, watched
 
-_RESULTS = (Measurement, Findings, MixReceipt, HostComparison, RuntimeComparison)
+_RESULTS = (Measurement, Findings, HostComparison)
 _IMPORTED_S = time.time()  # code that was changed later may not be what this process runs
 
-Given = Item | Model | Sequence[Item] | tuple[nn.Module, Any]
+Given = Item | Model | Captured | Sequence[Item] | tuple[nn.Module, Any]
 
 
 def compare(
@@ -58,17 +59,17 @@ def compare(
     names: tuple[str, str] | None = None,
     allow_different: bool = False,
     allow_different_inputs: bool = False,
-    runtime: str = "eager",
+    runtime: str = "",
     plan: Plan | None = None,
     progress: ProgressChoice = None,
     **options: Unpack[SettingOptions],
 ) -> Comparison:
     """Compare b with a: is the difference real, and in which line is it?
 
-    Give two models, as `ftax.tax` takes them, or two pairs of a module and its inputs: they are
-    measured by turns, in pairs of processes, five at least, until the answer is settled or 45 s
-    are over. What another process cannot build (a class of a notebook, a closure) is measured in
-    this one, by rounds, and has a verdict from a difference of 5 % on.
+    Give two models or captures, as `ftax.tax` takes them, or two pairs of a module and its inputs:
+    they are measured by turns, in pairs of processes, five at least, until the answer is settled or
+    55 s are over. What another process cannot build (a class of a notebook, a closure) is measured
+    in this one, by rounds, and has a verdict from a difference of 5 % on.
 
     Or give results, receipts or measurements, one a side, or one for each process that ran it.
     They have a verdict from 5 % on too, unless they took turns, since two processes of the same
@@ -112,15 +113,15 @@ def compare(
         "allow_different_inputs": allow_different_inputs,
     }
     named = names or ("a", "b")
-    models = [_split(each, inputs) for each in (a, b)]
+    models = [open_capture(*_split(each, inputs), runtime) for each in (a, b)]
     with hold(), watched(progress, "comparing", plan) as tell, ExitStack() as stack:
         sides = [
-            stack.enter_context(_describe_side(model, given, name, runtime, setting))
-            for (model, given), name in zip(models, named, strict=True)
+            stack.enter_context(_describe_side(*model, name, setting))
+            for model, name in zip(models, named, strict=True)
         ]
         built = [side for side in sides if side is not None]
         if len(built) < len(sides):
-            return _compare_by_rounds(models, named, runtime, setting, plan, tell, choices)
+            return _compare_by_rounds(models, named, setting, plan, tell, choices)
         runs, results = compare_by_turns(
             built,
             plan=_make_plan(plan),
@@ -202,9 +203,13 @@ def _make_plan(plan: Plan | None) -> Plan:
 
 @contextmanager
 def _describe_side(
-    model: Any, inputs: Any, name: str, runtime: str, setting: Setting
+    model: Any, inputs: Any, runtime: str, name: str, setting: Setting
 ) -> Iterator[PairSide | None]:
     """How another process builds it; None if none can."""
+    function = model.function if isinstance(model, Step) else model
+    if runtime == "capture" and find_options(function) != Options():
+        yield None  # they may be of this process: a function to reset by
+        return
     side = PairSide(label=name, runtime=runtime, setting=setting, path=tuple(sys.path))
     if isinstance(model, (str, os.PathLike)) and inputs is None:
         yield replace(side, model=os.fspath(model))
@@ -242,9 +247,8 @@ def _is_as_written(module: str) -> bool:
 
 
 def _compare_by_rounds(
-    models: Sequence[tuple[Any, Any]],
+    models: Sequence[tuple[Any, Any, str]],
     names: tuple[str, str],
-    runtime: str,
     setting: Setting,
     plan: Plan | None,
     progress: Progress | None,
@@ -253,7 +257,7 @@ def _compare_by_rounds(
     """Both in this process and in the same rounds; built before either is measured."""
     with ExitStack() as stack:
         parts = []
-        for model, inputs in models:
+        for model, inputs, runtime in models:
             stack.enter_context(measuring(model, setting, inputs))
             made, given, _ = as_step(model, inputs, None, setting)
             parts.append(

@@ -1,8 +1,7 @@
-"""How far machines of one kind drift between measuring sessions and lie apart, from cells that were
-measured repeatedly.
+"""How far machines of one kind drift between measuring sessions and lie apart.
 
-The surprising choice: only the part of a latency in which the device is idle is taken to drift. A
-kernel takes as long an hour later; the host has another clock, other neighbours and other memory.
+Known from cells that were measured repeatedly. Only the part of a latency in which the device is
+idle drifts: a kernel takes as long an hour later; the host has another clock and other neighbours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The numbers of "The Framework Tax" as they ship with ftax: rows of latencies, tables, setup.
 
-The surprising choice: nothing is tidied on reading. What the paper leaves open is "unknown" here
-too, one measurement may appear in several figures with several values, and data/README.md says
-which of them contradict each other.
+Nothing is tidied on reading. What the paper leaves open is "unknown". One measurement may appear in
+several figures with several values; data/README.md says which contradict each other.
 """
 
 from __future__ import annotations

@@ -1,31 +1,136 @@
 """`today.md`: what holds today on this machine or on several, and what is missing of each picture.
 
-The surprising choice: the page begins with the claims that changed. That the rest holds is what a
-reader of the paper expects anyway.
+The page begins with the claims that changed. A reason is part of the result: what a device cannot
+do, what failed, what is not installed and what was not run yet are four different gaps.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftax.paper.claims.record import OUTCOMES, Verdict
-from ftax.paper.claims.tables import describe_numbers
-from ftax.paper.figures.sheet import Missing
-from ftax.paper.figures.view import View
-from ftax.paper.missing import describe_missing
-from ftax.paper.setting import Setting
+from ftax.paper.claims.arithmetic import list_some
+from ftax.paper.claims.claim_verdict import OUTCOMES, Verdict
+from ftax.paper.claims.verdict_tables import describe_numbers
+from ftax.paper.machine_view import View, find_place
+from ftax.paper.sheet import Gap
+from ftax.paper.study_setting import StudySetting, Want
 from ftax.reports.table import Rows
 from ftax.sweeps.progress import describe_time
+from ftax.sweeps.record import SweepCell
+
+NOT_RUN = "not run yet"
+
+_LOOKS = {  # what the field is, and the look of a sweep that finds it
+    "macs": ("count of multiply-accumulates", ""),
+    "busy_ns": ("busy time", "trace"),
+    "device_bytes": ("device memory", "memory"),
+    "sm_active_ratio": ("counters of utilisation", "utilisation"),
+    "sm_occupancy_ratio": ("counters of utilisation", "utilisation"),
+}
+
+
+def find_missing(
+    wants: Iterable[Want], setting: StudySetting, views: Sequence[View]
+) -> tuple[Gap, ...]:
+    """The cells of ``wants`` that a view has no rounds of, or not all that is needed of them; of
+    several views each says which. Without any, all of them are missing."""
+    listed = tuple(wants)
+    if len(views) < 2:
+        return _find_missing(listed, setting, next(iter(views), None))
+    return tuple(
+        replace(item, what=f"{item.what} on {view.label}")
+        for view in views
+        for item in _find_missing(listed, setting, view)
+    )
+
+
+def _find_missing(
+    wants: Iterable[Want], setting: StudySetting, view: View | None
+) -> tuple[Gap, ...]:
+    missing: dict[tuple[str, str], list[str]] = {}
+    for want in wants:
+        for size, reason in _find_gaps(want, setting, view):
+            sizes = missing.setdefault((want.label, reason), [])
+            if size not in sizes:
+                sizes.append(size)
+    return tuple(
+        Gap(what=f"{label}, {_join(sizes)}", count=len(sizes), reason=reason)
+        for (label, reason), sizes in missing.items()
+    )
+
+
+def has_measured(wants: Iterable[Want], setting: StudySetting, views: Sequence[View]) -> bool:
+    """Whether any cell of ``wants`` has rounds in one of the views."""
+    grids = (setting.make_grid(want) for want in wants)
+    places = [find_place(cell) for grid in grids if grid for cell in grid.cells()]
+    found = (view.cells.get(place) for view in views for place in places)
+    return any(cell is not None and cell.status == "measured" for cell in found)
+
+
+def describe_missing(missing: Iterable[Gap]) -> list[str]:
+    """A line for each reason, with what it keeps away."""
+    reasons: dict[str, list[Gap]] = {}
+    for item in missing:
+        reasons.setdefault(item.reason, []).append(item)
+    lines = []
+    for reason, items in reasons.items():
+        what = list_some((item.what for item in items), 4, more="; and {} more")
+        lines.append(f"{_count_cells(items)}: {reason} ({what})")
+    return lines
+
+
+def _find_gaps(want: Want, setting: StudySetting, view: View | None) -> Iterable[tuple[str, str]]:
+    """(size, reason) of each cell without rounds."""
+    grid = setting.make_grid(want)
+    if grid is None:
+        obstacle = setting.find_obstacle(want) or NOT_RUN
+        for batch in want.batches:
+            for sequence in want.sequences:
+                yield _name_size(batch, sequence), obstacle
+        return
+    for cell in grid.cells():
+        found = None if view is None else view.cells.get(find_place(cell))
+        if found is None:
+            yield _name_size(cell.batch, cell.sequence), NOT_RUN
+        elif found.status != "measured":
+            yield _name_size(cell.batch, cell.sequence), found.reason
+        else:
+            lacks = [name for name in want.needs if getattr(found, name) is None]
+            if lacks:
+                yield _name_size(cell.batch, cell.sequence), _explain_lack(found, lacks[0])
+
+
+def _explain_lack(cell: SweepCell, name: str) -> str:
+    """Why a measured cell has not got a field; the sweep says so where it looked."""
+    what, look = _LOOKS[name]
+    if cell.cell.device == "cpu" and look:
+        return f"no {what}: that is of a GPU"
+    why = cell.facts.get(look) if look else None
+    return f"no {what}" + (f": {why}" if why else "")
+
+
+def _name_size(batch: int, sequence: int | None) -> str:
+    return f"b{batch}" if sequence is None else f"b{batch} s{sequence}"
+
+
+def _join(sizes: list[str]) -> str:
+    return sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+
+
+def _count_cells(items: list[Gap]) -> str:
+    count = sum(item.count for item in items)
+    return "1 cell" if count == 1 else f"{count} cells"
+
 
 if TYPE_CHECKING:
-    from ftax.paper.items.catalogue import Item
+    from ftax.paper.items import Item
 
 _ORDER = ("changed", "does not hold", "holds", "not resolved", "cannot be tested here")
-# No paths: whoever keeps this page with cells.jsonl alone would have dead ones.
+# No paths: beside cells.jsonl alone they would lead nowhere.
 _WHERE = (
     "Pictures, their points and tables are made from `cells.jsonl` by `ftax paper --no-measure` "
     "with this folder as `--results`, into `figures`, `data` and `tables`."
@@ -46,12 +151,12 @@ _STEPS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class WrittenItem:
     """One item as it was written; ``rows`` are the points of a figure, in its CSV's columns."""
 
     item: Item
     measured: bool
-    missing: tuple[Missing, ...]
+    missing: tuple[Gap, ...]
     files: tuple[Path, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     table: Rows | None = None
@@ -59,10 +164,10 @@ class Shown:
 
 def describe_today(
     views: Sequence[View],
-    shown: Sequence[Shown],
+    shown: Sequence[WrittenItem],
     verdicts: Sequence[Verdict],
     *,
-    setting: Setting,
+    setting: StudySetting,
     times: Mapping[str, float],
     days: Sequence[str] = (),
 ) -> str:
@@ -102,7 +207,7 @@ def count_outcomes(verdicts: Sequence[Verdict]) -> str:
     return f"{' '.join(told)} Details are in claims.md."
 
 
-def _describe_run(view: View, setting: Setting, days: Sequence[str]) -> str:
+def _describe_run(view: View, setting: StudySetting, days: Sequence[str]) -> str:
     measured = sum(cell.status == "measured" for cell in view.cells.values())
     tiny = (
         " These are tiny models: the shapes of curves may mean something, no number does, and no "
@@ -175,7 +280,7 @@ def _describe_claim(verdict: Verdict) -> str:
     return f"- {verdict.claim} ({where}) *{verdict.sentence}*{told}"
 
 
-def _describe_items(shown: Sequence[Shown]) -> list[str]:
+def _describe_items(shown: Sequence[WrittenItem]) -> list[str]:
     lines = []
     for item in shown:
         kind = "Figure" if item.item.kind == "figure" else "Table"

@@ -1,8 +1,7 @@
 """Writes what a study found: pictures, tables, the data of both, the claims, and one short page.
 
-The surprising choice: GPUs that were measured into one folder stand in one picture, each with a
-line of its own, as the paper's do. What cannot be drawn together has a folder each: CPUs and GPUs,
-tiny models and others.
+GPUs measured into one folder stand in one picture, each with its own line style. CPUs and GPUs, and
+tiny models and others, have a folder each.
 """
 
 from __future__ import annotations
@@ -13,17 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.claims.record import Verdict
-from ftax.paper.claims.study import test_claims
-from ftax.paper.claims.tables import make_claims_tables
-from ftax.paper.figures.drawing import check_matplotlib, save_sheet
-from ftax.paper.figures.sheet import write_csv
-from ftax.paper.figures.view import View, group_views, split_views
-from ftax.paper.items.catalogue import Item
-from ftax.paper.missing import find_missing, has_measured
-from ftax.paper.run import Study
-from ftax.paper.setting import Setting
-from ftax.paper.today import Shown, describe_today
+from ftax.paper.claims.claim_verdict import Verdict
+from ftax.paper.claims.testing import test_claims
+from ftax.paper.claims.verdict_tables import make_claims_tables
+from ftax.paper.drawing import check_matplotlib, save_sheet
+from ftax.paper.items import Item
+from ftax.paper.machine_view import View, group_views, split_views
+from ftax.paper.sheet import write_csv
+from ftax.paper.study import Study
+from ftax.paper.study_setting import StudySetting
+from ftax.paper.today import WrittenItem, describe_today, find_missing, has_measured
 from ftax.records.store import append_record
 from ftax.records.whole_file import write_whole
 from ftax.reports.table import Rows
@@ -38,7 +36,7 @@ class Page:
 
     views: tuple[View, ...]
     folder: Path
-    shown: tuple[Shown, ...]
+    shown: tuple[WrittenItem, ...]
     verdicts: tuple[Verdict, ...] = ()
 
     @property
@@ -102,10 +100,12 @@ def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
         append_record(path, verdict)
 
 
-def write_item(item: Item, views: Sequence[View], setting: Setting, folder: Path) -> Shown:
+def write_item(
+    item: Item, views: Sequence[View], setting: StudySetting, folder: Path
+) -> WrittenItem:
     """Write a figure or a table of machines; nothing but the reasons if nothing was measured."""
     wants = tuple(item.make_wants(setting))
-    shown = Shown(item=item, measured=False, missing=find_missing(wants, setting, views))
+    shown = WrittenItem(item=item, measured=False, missing=find_missing(wants, setting, views))
     if item.make_table is not None:
         if not has_measured(wants, setting, views):
             return shown
@@ -134,7 +134,7 @@ def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
 
 
 def write_page(
-    page: Page, setting: Setting, times: Mapping[str, float], days: Sequence[str] = ()
+    page: Page, setting: StudySetting, times: Mapping[str, float], days: Sequence[str] = ()
 ) -> Path:
     """Write all points into data/all.csv, and today.md, whose path this is."""
     page.folder.mkdir(parents=True, exist_ok=True)

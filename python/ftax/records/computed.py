@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from ftax.errors import InvalidArgumentError, ResultsError
@@ -46,9 +45,7 @@ class Computed(Record):
         except InvalidArgumentError as error:  # no interval has this confidence, say
             raise ResultsError(str(error)) from error
         known = type(found).from_dict(stored)  # which it is, or an error
-        # What an older ftax did not compute is not stored.
-        missing = {key: getattr(known, key) for key in found.later if key not in stored}
-        if difference := _find_difference(known, replace(found, **missing)):
+        if difference := _find_difference(known, found):
             raise ResultsError(
                 f"the stored {name} are not those of the {source}: {difference}; the record was "
                 "changed after it was written: measure again, or restore the file"

@@ -11,7 +11,7 @@ stands for any JSON value.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Self, get_type_hints
+from typing import Annotated, Self, get_type_hints
 
 from ftax.errors import InvalidArgumentError, ResultsError, describe_value
 from ftax.records.fields import (
@@ -48,14 +48,9 @@ Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: l
 class Record(Nested):
     """The base of every record: fields are checked and frozen on construction.
 
-    Attributes:
-        later: fields with a default that records written before there were any have not got.
-
     Raises:
         InvalidArgumentError: a field has a wrong type or is out of range.
     """
-
-    later: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
         inherit_repr(cls)
@@ -124,7 +119,7 @@ def inherit_repr(cls: type) -> None:
 def _check_keys(cls: type[Record], data: Mapping[str, object]) -> None:
     names = set(_make_readers(cls))
     for what, keys in (
-        ("lacks", names - set(data) - cls.later),
+        ("lacks", names - set(data)),
         ("has the unknown", set(data) - names),
     ):
         if keys:

@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -20,21 +20,27 @@ from typing import Any, NoReturn, Protocol
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, describe_value, shorten
 from ftax.records.kinds import KINDS, find
 
-__all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "make_line", "read_records"]
+__all__ = [
+    "COMPRESSED",
+    "SCHEMA_VERSION",
+    "ReadResult",
+    "Storable",
+    "append_record",
+    "find_results",
+    "make_line",
+    "read_records",
+]
 
-# History of the format. A change that an older ftax would misread, or that makes ftax compute other
-# statistics from the same samples, needs a new number and a line here.
-#   1: the first.
-#   2: receipts hold evidence and readings of a GPU, and measurements its conditions.
-#   3: receipts hold throughputs, and the whole error of what is unavailable.
-#   4: measurements say which rounds they count, comparisons at which clocks the hosts' cores ran.
-#   5: cells say what kind of step ran, in which grad mode and how many units it makes; measurements
-#      have a label, and environments the name of the machine. 2 to 4 can still be read.
-SCHEMA_VERSION = 5
-_READABLE = (2, 3, 4, SCHEMA_VERSION)
+# A change that another ftax would misread, or that makes ftax compute other statistics from the
+# same samples, needs a new number. No other version is read.
+SCHEMA_VERSION = 6
+
+COMPRESSED = (".gz", ".xz")  # endings of files that are read as they are, and not appended to
 
 _PREFIX = b'{"ftax_schema":'
+_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\0"  # how these files begin
 MEND = "delete the line, or read the rest in Python: ftax.read_records(path, skip_bad=True)"
+_ELSEWHERE = "choose another path"
 _MOST_CHARACTERS = 1000  # of what is wrong with a line
 
 
@@ -80,10 +86,11 @@ def append_record(path: str | Path, record: Storable) -> None:
     Returns when the line is on the disk. Safe beside other writers and readers.
 
     Raises:
-        ResultsError: the record could not be read back, `path` is no results file, or the disk
-            refuses; the file is then as it was.
+        ResultsError: the record could not be read back, `path` is compressed or no results file, or
+            the disk refuses; the file is then as it was.
     """
     line = make_line(record).encode("ascii") + b"\n"
+    _check_alone(path)
     try:
         with _locked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as descriptor:
             _append_line(path, descriptor, line)
@@ -96,6 +103,7 @@ def check_appendable(path: str | Path) -> None:
 
     Nothing is written. A disk may still be full later.
     """
+    _check_alone(path)
     try:
         if os.path.lexists(path):
             with _locked(path, os.O_RDWR | os.O_APPEND, fcntl.LOCK_SH) as descriptor:
@@ -111,6 +119,7 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
     """Read a results file, checking every field of every record.
 
     Empty lines are passed over. With `skip_bad`, lines that cannot be read are listed as problems.
+    A file that gzip or xz compressed is read as it is.
 
     Raises:
         ResultsError: the file cannot be read at all; or, without `skip_bad`, one of its lines
@@ -122,7 +131,7 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
             _locked(path, os.O_RDONLY, fcntl.LOCK_SH) as descriptor,
             open(descriptor, "rb", closefd=False) as file,
         ):
-            content = file.read()
+            content = _unpack(path, file.read())
     except OSError as error:
         _refuse_file(path, error, "choose a results file")
     records, lines, problems = [], [], []
@@ -139,6 +148,12 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ResultsError(problems[0] + more)
     return ReadResult(records=tuple(records), lines=tuple(lines), problems=tuple(problems))
+
+
+def find_results(path: str | Path) -> Path | None:
+    """The file `path`, else the one that is compressed (`cells.jsonl.xz`); None without either."""
+    places = [Path(path), *(Path(f"{path}{ending}") for ending in COMPRESSED)]
+    return next((place for place in places if place.exists()), None)
 
 
 def make_line(record: Storable) -> str:
@@ -211,13 +226,40 @@ def _append_line(path: str | Path, descriptor: int, line: bytes) -> None:
         raise
 
 
+def _check_alone(path: str | Path) -> None:
+    """Raise ResultsError where `path` would hide the compressed file of its name."""
+    found = find_results(path)
+    if found is not None and found != Path(path):
+        raise ResultsError(
+            f"{found} holds records and can only be read; unpack it, or {_ELSEWHERE}"
+        )
+
+
 def _check_prefix(path: str | Path, descriptor: int) -> None:
     start = os.pread(descriptor, len(_PREFIX), 0)
+    if start.startswith((_GZIP, _XZ)):
+        raise ResultsError(f"{path} is compressed and can only be read; unpack it, or {_ELSEWHERE}")
     if start != _PREFIX[: len(start)]:
         raise ResultsError(
             f"{path}:1: starts with {start!r} and not with {_PREFIX!r}, so it is no results file; "
-            "choose another path"
+            f"{_ELSEWHERE}"
         )
+
+
+def _unpack(path: str | Path, content: bytes) -> bytes:
+    """What was compressed, by the bytes that it begins with; all else as it is."""
+    if not content.startswith((_GZIP, _XZ)):
+        return content
+    import gzip  # here, for a Python that was built without them
+    import lzma
+    import zlib
+
+    try:
+        return gzip.decompress(content) if content.startswith(_GZIP) else lzma.decompress(content)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise ResultsError(
+            f"{path}: cannot be unpacked ({type(error).__name__}: {error}); restore the file"
+        ) from error
 
 
 def _sync_directory(path: str | Path) -> None:
@@ -252,10 +294,10 @@ def _read_line(line: bytes) -> Any:
     if not isinstance(fields, dict) or "ftax_schema" not in fields:
         raise ResultsError(f"JSON, but no record of ftax: it has no 'ftax_schema'; {MEND}")
     version = fields.pop("ftax_schema")
-    if type(version) is not int or version not in _READABLE:
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise ResultsError(
-            f"schema version {describe_value(version)}, while this ftax reads {SCHEMA_VERSION}; "
-            f"use the ftax that wrote it or a newer one, or {MEND}"
+            f"has schema version {describe_value(version)}, while this ftax reads "
+            f"{SCHEMA_VERSION}; measure again, or {MEND}"
         )
     if set(fields) != {"kind", "record"} or not isinstance(fields["record"], dict):
         raise ResultsError(
@@ -272,14 +314,6 @@ def _read_line(line: bytes) -> Any:
             f"newer ftax, or {MEND}"
         )
     try:
-        if version == 2 and kind == "receipt":
-            _upgrade_receipt(fields["record"])
-        if version < 5:
-            _add_fields(fields["record"], _ADDED_IN_5)
-        if version < 4:
-            _add_fields(fields["record"], _ADDED_IN_4)
-            if kind == "comparison":
-                fields["record"] = {"core_hz_a": None, "core_hz_b": None, **fields["record"]}
         return _from_dict[kind](fields["record"])
     except FtaxError as error:
         raise ResultsError(f"{kind}: {error}; {MEND}") from error
@@ -287,40 +321,6 @@ def _read_line(line: bytes) -> Any:
         raise ResultsError(
             f"{kind}: cannot be read ({type(error).__name__}: {error}); {MEND}"
         ) from error
-
-
-def _upgrade_receipt(record: dict[str, Any]) -> None:
-    """From version 2. What is no receipt of that version is left for the record to refuse."""
-    record.setdefault("throughputs", [])
-    for item in record.get("unavailable", ()):
-        if isinstance(item, dict):
-            item.setdefault("error", "")
-
-
-# What versions before 4 and before 5 lack, by the fields that tell what an object is.
-_Added = Sequence[tuple[set[str], dict[str, object]]]
-_ADDED_IN_4: _Added = (({"samples_ns", "positions"}, {"counted": "all"}),)
-_ADDED_IN_5: _Added = (
-    ({"samples_ns", "positions"}, {"label": ""}),
-    (
-        {"model", "runtime", "host", "device", "dtype", "batch", "sequence", "options"},
-        {"step": "forward", "grad_mode": "inference", "units": 1},
-    ),
-    ({"device", "host", "software", "settings", "source", "gpu", "condition"}, {"machine": ""}),
-)
-
-
-def _add_fields(value: object, added: _Added) -> None:
-    """What later versions added, with its default, wherever in a record it belongs."""
-    if isinstance(value, dict):
-        for fields, defaults in added:
-            if fields <= value.keys():
-                value |= {**defaults, **value}
-        for item in value.values():
-            _add_fields(item, added)
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
-        for item in value:
-            _add_fields(item, added)
 
 
 def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:

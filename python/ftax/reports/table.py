@@ -98,7 +98,7 @@ class Rows:
         if self.legend:
             place = self.columns.index(self.legend)
             told = [(row[0].partition("\n")[0], row[place]) for row in self.rows if row[place]]
-            parts += [plain(""), _hang(told, "dim", gap=_GAP)]
+            parts += [plain(""), _explain(told, width)]
         return parts, tuple(dropped)
 
     def to_csv(self) -> str:
@@ -206,7 +206,7 @@ class Printout:
             below.append(_hang([("!", text) for text in self.warnings], "yellow"))
         if missing:
             below.append(plain(_say_missing(missing, options.max_width), "dim"))
-        if below and self.tables:
+        if below and (self.tables or self.head):
             yield plain("")
         yield from below
 
@@ -258,6 +258,13 @@ def _hang(pairs: Sequence[tuple[str, str]], style: str, *, gap: int = 1) -> Tabl
     for first, second in pairs:
         table.add_row(plain(first, style), plain(second, style))
     return table
+
+
+def _explain(told: Sequence[tuple[str, str]], width: int) -> RenderableType:
+    """What words mean: beside each, or behind it where that leaves little room."""
+    if 2 * max((_measure(word) for word, _ in told), default=0) <= width:
+        return _hang(told, "dim", gap=_GAP)
+    return plain("\n".join(f"{word}: {text}" for word, text in told), "dim")
 
 
 def _add(widths: dict[str, int]) -> int:

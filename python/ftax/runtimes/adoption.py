@@ -23,18 +23,15 @@ for to, x in zip(memory, inputs):
     to.copy_(x)
 """
 
-_REPLAY = f"""\
-{_FILL}graph.replay()
-outputs = written  # until the next request"""
-
 _RUN_ON_CUDA = """\
 session.run_with_iobinding(binding, run)
 outputs = written  # until the next request"""
 
 # What is done for each request, where it is more than a call of the model.
 _REQUESTS = {
-    "aoti-cuda-graph": _REPLAY,
-    "cuda-graph": _REPLAY,
+    "cuda-graph": f"""\
+{_FILL}graph.replay()
+outputs = written  # until the next request""",
     "onnxruntime": """\
 for name, x in zip(names, inputs):
     binding.bind_cpu_input(name, x.numpy())
@@ -44,7 +41,6 @@ outputs = binding.copy_outputs_to_cpu()""",
     "onnxruntime-run": """\
 feed = {name: x.numpy() for name, x in zip(names, inputs)}
 outputs = session.run(None, feed)""",
-    "torchscript-cuda-graph": _REPLAY,
 }
 
 _CAPTURE = """\
@@ -69,17 +65,12 @@ _LOAD = """\
 torch.jit.save(model, "model.pt")
 model = torch.jit.load("model.pt")"""
 
-_FREEZE = f"{_TRACE}\nmodel = torch.jit.freeze(model)"
-
 _PACKAGE = """\
 with torch.no_grad():
     program = torch.export.export(model, inputs)  # for these shapes
 aoti = torch._inductor
 path = aoti.aoti_compile_and_package(program, package_path="model.pt2")
 model = aoti.aoti_load_package(path)"""
-
-# For threads it asks CUDA whether an earlier call has ended, which no capture survives.
-_PACKAGE_TO_CAPTURE = _PACKAGE.replace("(path)", "(path, run_single_threaded=True)")
 
 _FTAX_CAPTURE = """\
 with torch.inference_mode():
@@ -149,7 +140,6 @@ def _make_compile(mode: str) -> str:
 # What is done once.
 _LINES = {
     "aoti": _PACKAGE,
-    "aoti-cuda-graph": f"{_PACKAGE_TO_CAPTURE}\n{_CAPTURE}",
     "capture": f"import ftax\n{_FTAX_CAPTURE}",
     "compile": _COMPILE,
     "compile-capture": f"import ftax\n{_COMPILE}\n{_FTAX_CAPTURE}",
@@ -165,9 +155,7 @@ for item in session.get_outputs():
     binding.bind_output(item.name)""",
     "onnxruntime-run": _SESSION,
     "torchscript": f"{_TRACE}\n{_LOAD}",
-    "torchscript-cuda-graph": f"{_FREEZE}\n{_CAPTURE}",
-    "torchscript-frozen": _FREEZE,
-    "torchscript-optimized": f"{_FREEZE}\nmodel = torch.jit.optimize_for_inference(model)",
+    "torchscript-frozen": f"{_TRACE}\nmodel = torch.jit.freeze(model)",
 }
 
 # In the caller's grad mode, and of no more runtimes: a step changes what it trains.

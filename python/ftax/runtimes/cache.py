@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -130,6 +131,29 @@ def get_or_make(
     return Artefact(folder=place, facts=facts, from_cache=False)
 
 
+def write_through_memory(path: Path, save: Callable[[io.BytesIO], object]) -> None:
+    """Write what ``save`` writes into a buffer to ``path``. torch is not given the path: where the
+    disk is full its C++ writer throws while it is being destroyed, which ends the process.
+
+    Raises UnavailableError, with how much is needed and how much is free, if it does not fit or
+    cannot be written; nothing is left at ``path`` then.
+    """
+    buffer = io.BytesIO()
+    save(buffer)
+    content = buffer.getbuffer()
+    try:
+        with path.open("wb") as file:
+            file.write(content)
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink()
+        raise UnavailableError(
+            f"{path} cannot be written ({error.strerror or error}): it takes {content.nbytes:,} "
+            f"bytes, and {_find_free(path.parent)} are free there; make room, or choose another "
+            "folder (FTAX_CACHE for what is kept, TMPDIR for what is not)"
+        ) from error
+
+
 def _make_temporary() -> Path:
     root = tempfile.mkdtemp(prefix="ftax-")
     atexit.register(shutil.rmtree, root, ignore_errors=True)
@@ -237,3 +261,10 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _find_free(folder: Path) -> str:
+    try:
+        return f"{shutil.disk_usage(folder).free:,}"
+    except OSError:
+        return "an unknown number"

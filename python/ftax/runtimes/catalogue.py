@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from importlib.metadata import EntryPoint
 
 import torch
@@ -33,8 +34,26 @@ def _find_thread_obstacle(device: str) -> str | None:
 
 _BOTH: tuple[Host, ...] = ("python", "cpp")
 _COMPILE_IS_PYTHON = "torch.compile's guards and wrappers are Python; its C++ form is aoti"
-_ONNX_PACKAGES = ("onnxruntime", "onnx")
-_ONNX_OPTIONS = ("optimization",)
+_on_onnxruntime = partial(
+    RuntimeSpec,
+    bakes=_BOTH,
+    files="onnx.rows:make_file",
+    quick=True,
+    packages=("onnxruntime", "onnx"),
+    options=("optimization",),
+    obstacle=find_provider_obstacle,
+)
+_compiled = partial(RuntimeSpec, hosts=("python",), tunes=True, why_not_cpp=_COMPILE_IS_PYTHON)
+_rung_of_compile = partial(_compiled, any_step=True, instrument=True)
+_launches_of_compile = partial(
+    RuntimeSpec,
+    hosts=("cpp",),
+    any_step=True,
+    tunes=True,
+    instrument=True,
+    devices=("cuda",),
+    why_not_python="its launches are C++",
+)
 
 _RUNTIMES = (
     RuntimeSpec(
@@ -89,7 +108,7 @@ _RUNTIMES = (
         name="tape-without-host-reads",
         description="the tape without the values that the model reads back to the host",
         hosts=("cpp",),
-        function="graph.cuda_graph:prepare_tape_without_host_reads",
+        function="cuda_graph:prepare_tape_without_host_reads",
         bakes=_BOTH,
         any_step=True,
         instrument=True,
@@ -99,7 +118,7 @@ _RUNTIMES = (
         name="launch-replay",
         description="the tape's kernels, launched one driver call each, without operators",
         hosts=("cpp",),
-        function="graph.cuda_graph:prepare_launch_replay",
+        function="cuda_graph:prepare_launch_replay",
         bakes=_BOTH,
         any_step=True,
         instrument=True,
@@ -109,7 +128,7 @@ _RUNTIMES = (
         name="cuda-graph",
         description="the tape's kernels as one CUDA graph",
         hosts=_BOTH,
-        function="graph.cuda_graph:prepare_cuda_graph",
+        function="cuda_graph:prepare_cuda_graph",
         bakes=_BOTH,
         any_step=True,
         devices=("cuda",),
@@ -142,193 +161,86 @@ _RUNTIMES = (
         files="compilers.torchscript:make_frozen_file",
         quick=True,
     ),
-    RuntimeSpec(
+    _on_onnxruntime(
         name="onnxruntime",
         description="exported to ONNX, run by its IO binding; from C++ through the C API",
         hosts=_BOTH,
         function="onnx.rows:prepare_onnxruntime",
-        bakes=_BOTH,
-        files="onnx.rows:make_file",
-        quick=True,
-        packages=_ONNX_PACKAGES,
-        options=_ONNX_OPTIONS,
-        obstacle=find_provider_obstacle,
     ),
-    RuntimeSpec(
+    _on_onnxruntime(
         name="onnxruntime-run",
         description="the same session called by InferenceSession.run, on numpy arrays",
         hosts=("python",),
         function="onnx.rows:prepare_run",
-        bakes=_BOTH,
-        files="onnx.rows:make_file",
-        quick=True,
-        packages=_ONNX_PACKAGES,
         devices=("cpu",),
-        options=_ONNX_OPTIONS,
-        obstacle=find_provider_obstacle,
         why_not_cpp="C++ has no numpy; its row is onnxruntime",
     ),
-    RuntimeSpec(
-        name="onnxruntime-defaults",
-        description="the same file with ONNX Runtime's own numeric modes and spinning threads",
-        hosts=_BOTH,
-        function="onnx.rows:prepare_defaults",
-        bakes=_BOTH,
-        files="onnx.rows:make_file",
-        tunes=True,
-        packages=_ONNX_PACKAGES,
-        options=_ONNX_OPTIONS,
-        obstacle=find_provider_obstacle,
-    ),
-    RuntimeSpec(
-        name="onnxruntime-fused",
-        description="the file after ONNX Runtime's fusions for transformers",
-        hosts=_BOTH,
-        function="onnx.rows:prepare_fused",
-        bakes=_BOTH,
-        files="onnx.rows:make_fused_file",
-        packages=_ONNX_PACKAGES,
-        options=_ONNX_OPTIONS,
-        obstacle=find_provider_obstacle,
-    ),
-    RuntimeSpec(
+    _on_onnxruntime(
         name="onnxruntime-cuda-graph",
         description="the same session, captured by ONNX Runtime as a CUDA graph",
         hosts=_BOTH,
         function="onnx.rows:prepare_cuda_graph",
-        bakes=_BOTH,
-        files="onnx.rows:make_file",
-        quick=True,
-        packages=_ONNX_PACKAGES,
-        devices=("cuda",),
-        options=_ONNX_OPTIONS,
-        obstacle=find_provider_obstacle,
-    ),
-    RuntimeSpec(
-        name="torchscript-optimized",
-        description="the frozen trace after torch.jit.optimize_for_inference",
-        hosts=_BOTH,
-        function="compilers.torchscript:prepare_optimized",
-        bakes=_BOTH,
-        files="compilers.torchscript:make_frozen_file",
-    ),
-    RuntimeSpec(
-        name="torchscript-cuda-graph",
-        description="the frozen trace as one CUDA graph",
-        hosts=_BOTH,
-        function="compilers.torchscript:prepare_torchscript_graph",
-        bakes=_BOTH,
-        files="compilers.torchscript:make_frozen_file",
         devices=("cuda",),
     ),
-    RuntimeSpec(
+    _compiled(
         name="compile",
         description="torch.compile with inductor, in its default mode",
-        hosts=("python",),
         function="compilers.torch_compile:prepare_compile",
         any_step=True,
-        tunes=True,
-        why_not_cpp=_COMPILE_IS_PYTHON,
     ),
-    RuntimeSpec(
+    _rung_of_compile(
         name="compile-without-guards",
         description="compile, told to skip its guards",
-        hosts=("python",),
         function="compilers.taken_apart:prepare_without_guards",
-        any_step=True,
-        tunes=True,
-        instrument=True,
-        why_not_cpp=_COMPILE_IS_PYTHON,
     ),
-    RuntimeSpec(
+    _rung_of_compile(
         name="compile-graph",
         description="what TorchDynamo's bytecode calls in compile: AOTAutograd's function",
-        hosts=("python",),
         function="compilers.taken_apart:prepare_graph",
-        any_step=True,
-        tunes=True,
-        instrument=True,
-        why_not_cpp=_COMPILE_IS_PYTHON,
     ),
-    RuntimeSpec(
+    _rung_of_compile(
         name="inductor-graph",
         description="what AOTAutograd calls in compile: Inductor's object",
-        hosts=("python",),
         function="compilers.taken_apart:prepare_inductor_graph",
-        any_step=True,
-        tunes=True,
-        instrument=True,
-        why_not_cpp=_COMPILE_IS_PYTHON,
     ),
-    RuntimeSpec(
+    _rung_of_compile(
         name="inductor-call",
         description="the Python that Inductor generated for compile, called alone",
-        hosts=("python",),
         function="compilers.taken_apart:prepare_inductor_call",
-        any_step=True,
-        tunes=True,
-        instrument=True,
-        why_not_cpp=_COMPILE_IS_PYTHON,
     ),
-    RuntimeSpec(
+    _rung_of_compile(
         name="inductor-cpp-call",
         description="the same graph with C++ generated in place of Python, called alone",
-        hosts=("python",),
         function="compilers.taken_apart:prepare_inductor_cpp_call",
-        any_step=True,
-        tunes=True,
-        instrument=True,
-        why_not_cpp=_COMPILE_IS_PYTHON,
     ),
-    RuntimeSpec(
+    _launches_of_compile(
         name="inductor-launch-replay",
         description="what compile's generated code launches, one driver call each",
-        hosts=("cpp",),
         function="compilers.taken_apart:prepare_inductor_launch_replay",
-        any_step=True,
-        tunes=True,
-        instrument=True,
-        devices=("cuda",),
-        why_not_python="its launches are C++",
     ),
-    RuntimeSpec(
+    _launches_of_compile(
         name="inductor-cuda-graph",
         description="what compile's generated code launches, as one CUDA graph",
-        hosts=("cpp",),
         function="compilers.taken_apart:prepare_inductor_cuda_graph",
-        any_step=True,
-        tunes=True,
-        instrument=True,
-        devices=("cuda",),
-        why_not_python="its launches are C++",
     ),
-    RuntimeSpec(
+    _compiled(
         name="compile-reduce-overhead",
         description="torch.compile with CUDA graphs (mode reduce-overhead)",
-        hosts=("python",),
         function="compilers.torch_compile:prepare_reduce_overhead",
         any_step=True,
-        tunes=True,
         devices=("cuda",),
-        why_not_cpp=_COMPILE_IS_PYTHON,
     ),
-    RuntimeSpec(
+    _compiled(
         name="compile-capture",
         description="ftax.capture of what torch.compile made: its graphs as CUDA graphs",
-        hosts=("python",),
         function="capture.row:prepare_compile_capture",
-        tunes=True,
         devices=("cuda",),
-        why_not_cpp=_COMPILE_IS_PYTHON,
     ),
-    RuntimeSpec(
+    _compiled(
         name="compile-max-autotune",
         description="torch.compile with kernels chosen by trial (mode max-autotune-no-cudagraphs)",
-        hosts=("python",),
         function="compilers.torch_compile:prepare_max_autotune",
         any_step=True,
-        tunes=True,
-        why_not_cpp=_COMPILE_IS_PYTHON,
     ),
     RuntimeSpec(
         name="aoti",
@@ -337,15 +249,6 @@ _RUNTIMES = (
         function="compilers.aoti:prepare_aoti",
         files="compilers.aoti:make_package",
         tunes=True,
-    ),
-    RuntimeSpec(
-        name="aoti-cuda-graph",
-        description="the AOTInductor package as one CUDA graph",
-        hosts=_BOTH,
-        function="compilers.aoti:prepare_aoti_graph",
-        files="compilers.aoti:make_package",
-        tunes=True,
-        devices=("cuda",),
     ),
     RuntimeSpec(
         name="eager-channels-last",
@@ -367,24 +270,6 @@ _RUNTIMES = (
         hosts=_BOTH,
         function="eager.nested:prepare_nested",
         bakes=("cpp",),
-    ),
-    RuntimeSpec(
-        name="jax",
-        description="jitted by JAX through torchax, weights and inputs on the device",
-        hosts=("python",),
-        function="compilers.jax:prepare_jax",
-        tunes=True,
-        packages=("jax", "torchax"),
-        why_not_cpp="a function that JAX jitted is called through Python: its flattening of "
-        "arguments and its choice of a compiled program live there",
-    ),
-    RuntimeSpec(
-        name="tensorrt",
-        description="NVIDIA TensorRT; only its row, ftax has no code for it",
-        hosts=_BOTH,
-        packages=("tensorrt",),
-        never="ftax has no TensorRT runner of its own: write one against the C interface "
-        "(csrc/include/ftax/runner.h, docs/extending.md)",
     ),
 )
 

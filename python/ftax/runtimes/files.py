@@ -16,7 +16,7 @@ import torch
 from ftax.errors import InvalidArgumentError
 from ftax.runtimes.candidates import core_grad_mode
 from ftax.steps.input_trees import flatten_tensors
-from ftax.steps.loaded import FileModel
+from ftax.steps.loaded import MeasuredModel
 from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES
@@ -35,7 +35,7 @@ def prepare_path(
     *,
     runtime: str,
     hosts: Sequence[Host],
-) -> tuple[FileModel, list[Candidate]]:
+) -> tuple[MeasuredModel, list[Candidate]]:
     """Prepare a file for each host. ``runtime`` "eager", the default, means the file's own.
 
     Raises InvalidArgumentError for a runtime that cannot run the file, missing inputs, or options
@@ -92,7 +92,7 @@ def _positional(inputs: Any) -> tuple[list[Any], str]:
     return list(args), str(tensors[0].device) if tensors else "cpu"
 
 
-def _describe(path: Path, inputs: Any, setting: Setting) -> FileModel:
+def _describe(path: Path, inputs: Any, setting: Setting) -> MeasuredModel:
     tensors = flatten_tensors(split_inputs(inputs))
     names = {dtype: name for name, dtype in TORCH_DTYPES.items()}
     floating = next((t.dtype for t in tensors if t.dtype in names), torch.float32)
@@ -103,4 +103,4 @@ def _describe(path: Path, inputs: Any, setting: Setting) -> FileModel:
         dtype=names[floating],
         batch=max(1, int(first.shape[0])) if first is not None and first.dim() else 1,
     )
-    return FileModel(name=path.name, setting=found, options={})
+    return MeasuredModel(name=path.name, setting=found, options={})

@@ -22,12 +22,10 @@ def check_on_both_inputs(
     run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
     *,
     name: str,
-    refuse: bool = True,
 ) -> Checks:
     """Compare ``run(inputs)`` with eager, seeded alike, on the main inputs and on a second set.
 
-    Raises UnsupportedError, naming the inputs, where the outputs are not the model's; with
-    ``refuse=False`` the checks say so instead.
+    Raises UnsupportedError, naming the inputs, where the outputs are not the model's.
     """
     loaded, found = workspace.loaded, []
     for second, inputs, expected in (
@@ -37,7 +35,7 @@ def check_on_both_inputs(
         copies = [tensor.clone() for tensor in inputs]  # `run` may write into the originals
         with preserve_state(loaded), torch.inference_mode():
             found.append(workspace.compare(expected, run(copies), second))
-        if refuse and not found[-1].within_tolerance:
+        if not found[-1].within_tolerance:
             which = "a second input" if second else "the recorded input"
             why = explain_other_outputs(
                 loaded, "what the model computes on the host is baked in", second=second

@@ -35,8 +35,8 @@ _DRAWS_OTHERS = (
 class RuntimeSpec:
     """One way to execute a model.
 
-    ``function`` is ``module:name`` under ftax.runtimes, or the function itself; without one there
-    is nothing to prepare, and ``never`` says why. ``obstacle`` is asked last; it may take long.
+    ``function`` is ``module:name`` under ftax.runtimes, or the function itself. ``obstacle`` is
+    asked last; it may take long.
     A ``quick`` one is ready in seconds, and part of every receipt that is not told otherwise.
     ``files``, as ``module:name``, is what makes the files that it loads, if any. What ``tunes``
     chooses between kernels by timing them while it is made ready, so nothing may run beside it.
@@ -49,13 +49,12 @@ class RuntimeSpec:
     name: str
     description: str
     hosts: tuple[Host, ...]
-    function: str | Prepare = ""
+    function: str | Prepare
     files: str = ""
     packages: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
     why_not_cpp: str = ""
     why_not_python: str = ""
-    never: str = ""
     quick: bool = False
     tunes: bool = False
     instrument: bool = False
@@ -79,12 +78,9 @@ class RuntimeSpec:
         if device.split(":")[0] not in self.devices:
             return f"{self.name} does not run on {device} in this version of ftax"
         missing = [name for name in self.packages if find_spec(name) is None]
-        reasons = [f"not installed: `pip install {' '.join(missing)}`"] if missing else []
-        if self.never:
-            reasons.append(self.never)
-        if not reasons and self.obstacle:
-            return self.obstacle(device)
-        return "; ".join(reasons) or None
+        if missing:
+            return f"not installed: `pip install {' '.join(missing)}`"
+        return self.obstacle(device) if self.obstacle else None
 
     def check_options(self, options: Mapping[str, str]) -> None:
         """Raises InvalidArgumentError for an option that it does not take."""

@@ -54,21 +54,13 @@ _ON_GPUS = {"transfers": ", whose memory is the host's", "cold": ""}
 
 
 class Workspace:
-    """The shared parts of preparing ``loaded``, to be run as its setting says. ``many_sizes`` says
-    that other sizes of the model come too, so that what serves all of them is worth making.
-    """
+    """The shared parts of preparing ``loaded``, to be run as its setting says."""
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        *,
-        many_sizes: bool = False,
-    ) -> None:
+    def __init__(self, loaded: LoadedModel) -> None:
         if not isinstance(loaded.module, StepModule):  # it has run when it was loaded
             _refuse_collectives(loaded)
         self.loaded = _choose_check_inputs(loaded) if loaded.check_is_drawn else loaded
         self.setting = loaded.setting
-        self.many_sizes = many_sizes
         self._tape_cost = self._capture_cost = Cost()
         self._variants: dict[str, tuple[Workspace, Preparation]] = {}
         self._kept: dict[str, Any] = {}

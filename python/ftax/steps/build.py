@@ -22,9 +22,10 @@ from ftax.steps.inputs import (
     make_generator,
     make_input_pair,
 )
-from ftax.steps.loaded import LoadedModel
+from ftax.steps.loaded import LoadedModel, LoadedStep
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, MakeInputs, Shape
+from ftax.steps.step_module import StepModule
 from ftax.steps.user_inputs import Given, read_user_inputs
 from ftax.steps.weights import (
     build_unfilled,
@@ -123,7 +124,8 @@ def make_loaded(
     of the caller's computes in is an option: other work than without it."""
     if kinds := _list_autocast():
         own["options"] = {**own.get("options", {}), "autocast": ", ".join(kinds)}
-    return LoadedModel(
+    make: type[LoadedModel] = LoadedStep if isinstance(module, StepModule) else LoadedModel
+    return make(
         module=module,
         args=pair.args,
         kwargs=pair.kwargs,

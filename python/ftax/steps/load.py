@@ -13,13 +13,11 @@ from torch import nn
 from ftax.errors import InvalidArgumentError
 from ftax.steps.load_code import is_code
 from ftax.steps.load_forward import load_forward
-from ftax.steps.load_step import load_step
+from ftax.steps.load_step import is_function, load_step, make_step_of
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.mix import Mix, MixGivenError
 from ftax.steps.named_step import as_forward, make_named_step
 from ftax.steps.setting import Setting, SettingOptions, normalize_device, read_setting
 from ftax.steps.step import Step
-from ftax.steps.step import step as make_step
 from ftax.steps.user_inputs import Given, read_given
 
 
@@ -35,7 +33,7 @@ def load_model(
     `model` is a name of `list_models()` or `bert-<layers>x<width>`, the path of a local Hugging
     Face folder, a module, a function (`ftax.step` of it), or a name in your code:
     "my_package.model:make" or "./file.py:make" is a module, or a function without arguments that
-    returns one or a pair of module and inputs.
+    returns one, or a pair of a module or a function and its inputs.
     Names come before paths: write "./gpt2" for a folder called gpt2. Nothing is ever downloaded.
 
     `inputs` is needed for a module and optional otherwise: a tensor (the one positional argument),
@@ -65,8 +63,6 @@ def load_model(
     if setting.device is not None:
         setting = replace(setting, device=normalize_device(setting.device))
     given = read_given(inputs, check_inputs)
-    if isinstance(model, Mix):
-        raise MixGivenError(model)
     if is_function(model):
         return load_step(make_step_of(cast(Any, model), given, setting), setting, None)
     if isinstance(model, Step):
@@ -76,19 +72,6 @@ def load_model(
     if not (isinstance(model, str) and is_code(model)):
         _refuse_autograd(setting)
     return load_forward(model, setting, given)
-
-
-def is_function(model: object) -> bool:
-    """Whether this is a callable that becomes a step, by `ftax.step` with its inputs."""
-    return callable(model) and not isinstance(model, nn.Module | Step | type)
-
-
-def make_step_of(function: Callable[..., Any], given: Given | None, setting: Setting) -> Step:
-    """`ftax.step` of ``function`` with these inputs, of the setting's size."""
-    if given is None:
-        return make_step(function)
-    sized = given.at(setting)
-    return make_step(function, sized.inputs, check_inputs=sized.check_inputs)
 
 
 def _load_named_step(model: Any, setting: Setting, given: Given | None) -> LoadedModel:

@@ -23,9 +23,8 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, RunnerError, describe_fault, name_type, suggest
 from ftax.steps.load_module import load_module
-from ftax.steps.load_step import load_step
+from ftax.steps.load_step import is_function, load_step, make_step_of
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.mix import Mix, MixGivenError
 from ftax.steps.setting import Setting
 from ftax.steps.stand_in import StandIn
 from ftax.steps.step import Step
@@ -37,8 +36,8 @@ _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOTALL)
 _opened: list[StandIn] = []  # held: runtimes look for what stands in for a model
 _FORMS = (
-    "name a module, a step, a capture, a mix, or a function without arguments that returns one of "
-    "them or a pair of module and inputs"
+    "name a module, a step, a capture, or a function without arguments that returns one of "
+    "them, or a pair of a module or a function and its inputs"
 )
 
 
@@ -78,14 +77,16 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     """The module that the name gives, with inputs that were given or come with it.
 
     Raises InvalidArgumentError for a name that there is not or that gives something else, and
-    RunnerError for what the code itself raises; MixGivenError, which has it, for a mix.
+    RunnerError for what the code itself raises.
     """
-    name, module, own = _read(model, setting.seed)
-    if isinstance(module, Mix):
-        raise MixGivenError(module)
+    name, module, own, is_capture = _read(model, setting.seed)
+    again = name if given is None else None
+    if is_function(module):
+        module, given = make_step_of(module, given or own, setting), None
     if isinstance(module, Step):
         loaded = load_step(module, setting, given)
-        return replace(loaded, source=f"{loaded.source} of {model}", again=name, is_code=True)
+        source = f"{loaded.source} of {model}"
+        return replace(loaded, source=source, again=again, is_code=True, is_capture=is_capture)
     if setting.grad_mode == "grad":
         raise InvalidArgumentError(f"grad_mode is 'grad', but {model} gives no step: {_FORMS}")
     if given is None and own is None:
@@ -97,16 +98,13 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     loaded = load_module(module, setting, given or own)
     if setting.threads is not None:  # whatever the code has set
         torch.set_num_threads(setting.threads)
-    return replace(
-        loaded,
-        source=f"{loaded.source} of {model}",
-        again=name if given is None else None,
-        is_code=True,
-    )
+    source = f"{loaded.source} of {model}"
+    return replace(loaded, source=source, again=again, is_code=True, is_capture=is_capture)
 
 
-def _read(model: str, seed: int) -> tuple[str, nn.Module | Step | Mix, Given | None]:
-    """A name that other processes find, whatever their folder, and what it gives."""
+def _read(model: str, seed: int) -> tuple[str, Any, Given | None, bool]:
+    """A name that other processes find, whatever their folder, what it gives, and whether that was
+    captured."""
     match = _CODE.fullmatch(model)
     if match is None:
         raise InvalidArgumentError(f"{model!r} is no name in code: write my_package.model:make")
@@ -120,7 +118,11 @@ def _read(model: str, seed: int) -> tuple[str, nn.Module | Step | Mix, Given | N
             code, again = _import(place, Path.cwd()), model
     with seeded_rng(seed):
         module, inputs = _make(model, _find(code, place, name))
-    return again, module, read_given(inputs, None)
+        is_capture = isinstance(module, StandIn)
+        if isinstance(module, StandIn):
+            _opened.append(module)
+            module, inputs = module.open(inputs)
+    return again, module, read_given(inputs, None), is_capture
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -160,11 +162,9 @@ def _find(code: ModuleType, place: str, name: str) -> Any:
         ) from None
 
 
-def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
-    if isinstance(found, nn.Module | Step | Mix):
+def _make(model: str, found: Any) -> tuple[Any, Any]:
+    if isinstance(found, nn.Module | Step | StandIn):
         return found, None
-    if isinstance(found, StandIn):
-        return found.open()
     if not callable(found):
         raise InvalidArgumentError(f"{model} is of type {type(found).__name__}: {_FORMS}")
     try:
@@ -177,13 +177,12 @@ def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
         made = found()
     except (Exception, SystemExit) as error:
         raise _blame(f"calling {model}", error) from error
-    if isinstance(made, nn.Module | Step | Mix):
+    if isinstance(made, nn.Module | Step | StandIn):
         return made, None
-    if isinstance(made, StandIn):
-        _opened.append(made)
-        return made.open()
-    if isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
-        return made[0], made[1]
+    if isinstance(made, tuple | list) and len(made) == 2:
+        first, inputs = made
+        if isinstance(first, nn.Module | StandIn) or is_function(first):
+            return first, inputs
     kinds = [type(item).__name__ for item in made] if isinstance(made, tuple | list) else []
     what = f"a value of type {type(made).__name__}"
     what += f" of {', '.join(kinds)}" if kinds else ""

@@ -6,11 +6,12 @@ are read from the modules that it was seen to call, or else from its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
@@ -22,6 +23,7 @@ from ftax.steps.outputs import call_model, find_tensors
 from ftax.steps.setting import GradMode, Setting, read_grad_mode
 from ftax.steps.state import keep_generators
 from ftax.steps.step import Step
+from ftax.steps.step import step as make_step
 from ftax.steps.step_module import StepModule
 from ftax.steps.user_inputs import Given, refuse_iterator, split_inputs
 
@@ -94,6 +96,19 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
             sequence=step.sequence if sequence is None else sequence,
         ),
     )
+
+
+def is_function(model: object) -> bool:
+    """Whether this is a callable that becomes a step, by `ftax.step` with its inputs."""
+    return callable(model) and not isinstance(model, nn.Module | Step | type)
+
+
+def make_step_of(function: Callable[..., Any], given: Given | None, setting: Setting) -> Step:
+    """`ftax.step` of ``function`` with these inputs, of the setting's size."""
+    if given is None:
+        return make_step(function)
+    sized = given.at(setting)
+    return make_step(function, sized.inputs, check_inputs=sized.check_inputs)
 
 
 def _choose_grad_mode(step: Step, setting: Setting) -> GradMode:

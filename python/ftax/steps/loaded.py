@@ -25,9 +25,10 @@ from ftax.steps.step_module import StepModule
 
 # Not compared by value: equality of tensors is a tensor.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Subject:
+class MeasuredModel:
     """What a cell says of a model: its name, the setting that it has, in which dtype, device and
-    batch are known, and what else tells it from others."""
+    batch are known, and what else tells it from others. A model file of the user, which has no
+    Python module, is no more than that."""
 
     name: str
     setting: Setting
@@ -57,13 +58,9 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FileModel(Subject):
-    """A model file of the user, which has no Python module."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoadedModel(Subject):
-    """A module in eval mode whose parameters need no gradient, with two inputs of equal shapes.
+class LoadedModel(MeasuredModel):
+    """A module in eval mode whose parameters need no gradient, with two inputs of equal shapes; a
+    step is a `LoadedStep`.
 
     `args` and `kwargs` may nest lists, tuples and dicts; all their tensors are on `device`.
     `options` are JSON scalars. `warnings` are sentences that belong beside any result of this
@@ -81,6 +78,7 @@ class LoadedModel(Subject):
     # What `load_model` makes this model of again, in its setting, where that is enough.
     again: str | None = field(default=None, repr=False)
     is_code: bool = field(default=False, repr=False)  # of the user, so that name may change
+    is_capture: bool = False  # it stands for a capture, which the user's code gave
     max_sequence: int | None = None  # the longest request that the model takes, if that is known
     # The same module with made inputs, in a setting of another size.
     finish: Callable[[Setting], "LoadedModel"] | None = field(default=None, repr=False)
@@ -119,22 +117,18 @@ class LoadedModel(Subject):
 
     def prepare(self) -> None:
         """Put back what decides which work a step does; nothing for a forward pass."""
-        if isinstance(self.module, StepModule):
-            with self.guard():
-                self.module.prepare()
 
     def call(self) -> Any:
         """One forward pass on the main inputs, under the caller's gradient mode."""
-        return self._run(self.args, self.kwargs)
+        return self._call(*self.args, **self.kwargs)
 
     def call_check(self) -> Any:
         """One forward pass on the check inputs, under the caller's gradient mode."""
-        return self._run(self.check_args, self.check_kwargs)
+        return self._call(*self.check_args, **self.check_kwargs)
 
-    def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        # A step is no module to the user, whose global hooks are not to see one.
-        call = self.module.forward if isinstance(self.module, StepModule) else self.module
-        return call(*args, **kwargs)
+    @property
+    def _call(self) -> Callable[..., Any]:
+        return self.module
 
     def with_size(self, *, batch: int | None = None, sequence: int | None = None) -> "LoadedModel":
         """The same module with made inputs of another size; None keeps the size that it has.
@@ -197,39 +191,34 @@ class LoadedModel(Subject):
     @property
     def function(self) -> Callable[..., Any]:
         """The module, or the step's own function: what is called with the inputs."""
-        return self.module.step.function if isinstance(self.module, StepModule) else self.module
+        return self.module
 
     @property
     def through_library(self) -> Callable[[], Any] | None:
         """The same work through the library that people use; None for what has no such form."""
-        return self.module.step.through_library if isinstance(self.module, StepModule) else None
+        return None
 
     @property
     def returned(self) -> list[torch.Tensor]:
         """What a step writes, which is compared as its outputs are; nothing for a forward pass."""
-        return self.module.returned if isinstance(self.module, StepModule) else []
+        return []
 
     @property
     def leaves(self) -> list[torch.Tensor]:
         """Where a step may leave gradients, in modules or not; nothing for a forward pass."""
-        return self.module.leaves if isinstance(self.module, StepModule) else []
+        return []
 
     def list_outputs(self, call: Callable[[], Any]) -> list[torch.Tensor]:
         """What ``call`` on the main inputs is compared by. Of a step there may be nothing."""
-        module = self.module
-        if not isinstance(module, StepModule) or self.kind == "call":
-            return flatten_outputs((call_model(call), self.list_returned()))
-        return find_tensors((call_model(lambda: module.collect(call)), self.list_returned()))
+        return flatten_outputs((call_model(call), self.list_returned()))
 
     def list_returned(self) -> list[torch.Tensor]:
         """Beside its outputs, what one call on the main inputs is compared by."""
-        if not isinstance(self.module, StepModule):
-            return []
-        return self.module.list_returned(self.args, dict(self.kwargs))
+        return []
 
     def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
         """``runner`` with the state of a step put back outside its time."""
-        return self.module.wrap_runner(runner) if isinstance(self.module, StepModule) else runner
+        return runner
 
     def given(self) -> tuple[Any, ...]:
         """All that calls are made with: main arguments, then those of the check."""
@@ -242,3 +231,54 @@ class LoadedModel(Subject):
     def flat_check_inputs(self) -> list[torch.Tensor]:
         """The tensors of the check inputs, in the order of `flat_inputs`."""
         return flatten_tensors((self.check_args, dict(self.check_kwargs)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadedStep(LoadedModel):
+    """A step that has run a few times, so that it is known what it calls and writes."""
+
+    module: StepModule = field(repr=False)
+
+    def prepare(self) -> None:
+        """Put back what decides which work it does."""
+        with self.guard():
+            self.module.prepare()
+
+    @property
+    def _call(self) -> Callable[..., Any]:
+        return self.module.forward  # it is no module to the user, whose global hooks see none
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The step's own function."""
+        return self.module.step.function
+
+    @property
+    def through_library(self) -> Callable[[], Any] | None:
+        """The same work through the library that people use, if there is such a form."""
+        return self.module.step.through_library
+
+    @property
+    def returned(self) -> list[torch.Tensor]:
+        """What it writes, which is compared as its outputs are."""
+        return self.module.returned
+
+    @property
+    def leaves(self) -> list[torch.Tensor]:
+        """Where it may leave gradients, in modules or not."""
+        return self.module.leaves
+
+    def list_outputs(self, call: Callable[[], Any]) -> list[torch.Tensor]:
+        """What ``call`` on the main inputs is compared by; there may be nothing."""
+        if self.kind == "call":
+            return LoadedModel.list_outputs(self, call)
+        found = call_model(lambda: self.module.collect(call))
+        return find_tensors((found, self.list_returned()))
+
+    def list_returned(self) -> list[torch.Tensor]:
+        """What one call on the main inputs writes and is compared by."""
+        return self.module.list_returned(self.args, dict(self.kwargs))
+
+    def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
+        """``runner`` with the state put back outside its time."""
+        return self.module.wrap_runner(runner)

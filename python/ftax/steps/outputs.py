@@ -57,8 +57,8 @@ def flatten_outputs(output: Any) -> list[torch.Tensor]:
     tensors = list(_walk(output, "output", ()))
     if not tensors:
         raise UnsupportedError(
-            f"the model returns {_type_name(output)} with no tensor in it, so its result cannot be "
-            "checked: return a tensor, or a container of tensors"
+            "it returns no tensor, so its result cannot be checked: return a tensor that it "
+            "computes, or a container of tensors"
         )
     return tensors
 

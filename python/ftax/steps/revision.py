@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +19,9 @@ from pathlib import Path
 
 from ftax.errors import InvalidArgumentError, RunnerError
 
-_REMEDY = (
-    'build it there with --setup "pip install --no-deps --no-build-isolation .", or give a Python '
-    "that has this revision (--base-python PATH)"
+HOW_TO_BUILD = (
+    'build it there with --setup "pip install --no-deps .", or give a Python that has this '
+    "revision (--base-python PATH)"
 )
 
 
@@ -32,7 +33,7 @@ class Revision:
         ref: as the user named it.
         repository: the tree that it is another revision of.
         worktree: where its files are.
-        site: where the setup installs; it stands before the worktree.
+        site: the prefix that the setup installs into.
         folder: that of the worktree in whose place the user is.
     """
 
@@ -44,8 +45,11 @@ class Revision:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The folders that come first where modules are looked for."""
-        return (self.site, *_list_roots(self.folder, self.worktree))
+        """The folders that come first where modules are looked for: what was installed, then the
+        worktree."""
+        prefixes = (Path(self.site), Path(self.site, "local"))
+        found = (item for each in prefixes for item in each.glob("lib*/python3*/*-packages"))
+        return (*map(str, found), *_list_roots(self.folder, self.worktree))
 
 
 def list_own_path(revision: Revision) -> tuple[str, ...]:
@@ -103,21 +107,36 @@ def _git(folder: Path, *arguments: str, of: str = "") -> str:
 
 
 def _set_up(command: str, worktree: Path, site: Path) -> None:
-    environment = {**os.environ, "PIP_TARGET": str(site)}
+    """Run it, with what it says on standard error. It is told a prefix and not a target, which
+    pip's isolated builds would inherit and fail with."""
+    to_prefix = {"PIP_PREFIX": str(site), "PIP_IGNORE_INSTALLED": "1", "PIP_USER": "0"}
+    before = _list_installed()
     done = subprocess.run(
-        command, shell=True, cwd=worktree, env=environment, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+        command, shell=True, cwd=worktree, env={**os.environ, **to_prefix}, stdout=2, check=False
+    )
     if done.returncode:
-        said = (f"{done.stdout}\n{done.stderr}".strip().splitlines() or ["it said nothing"])[-1]
-        raise RunnerError(f"--setup {command!r} ended with exit code {done.returncode}: {said}")
+        raise RunnerError(
+            f"--setup {command!r} ended with exit code {done.returncode}; what it said is above"
+        )
+    if changed := sorted(_list_installed() ^ before):
+        raise InvalidArgumentError(
+            f"--setup {command!r} changed {changed[0][0]} in the environment of both sides: "
+            'install to $PIP_PREFIX (uv pip install --prefix "$PIP_PREFIX" ...)'
+        )
 
 
-def check_origin(revision: Revision) -> None:
+def _list_installed() -> set[tuple[str, int]]:
+    """The packages of this Python, and when each was installed."""
+    folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    found = (item for folder in folders for item in Path(folder).glob("*.dist-info"))
+    return {(item.stem, item.stat().st_mtime_ns) for item in found}
+
+
+def check_origin(revision: Revision, *installed: str) -> None:
     """Raises InvalidArgumentError if a module that the repository defines was imported from
-    anywhere but the revision."""
+    anywhere but the revision, or folders where it is ``installed``."""
     repository = Path(revision.repository).resolve()
-    allowed = [Path(folder).resolve() for folder in (revision.worktree, revision.site)]
+    allowed = [Path(place).resolve() for place in (revision.worktree, revision.site, *installed)]
     roots = [Path(root) for root in _list_roots(revision.folder, revision.worktree)]
     for name, module in list(sys.modules.items()):
         file, top = getattr(module, "__file__", None) or "", name.partition(".")[0]
@@ -135,7 +154,7 @@ def check_origin(revision: Revision) -> None:
         if is_own or (place.is_relative_to(repository) and not _is_installed(place)):
             raise InvalidArgumentError(
                 f"--base {revision.ref}: the module {name} comes from {file}, not from that "
-                f"revision (an editable install, or an extension that was compiled?); {_REMEDY}"
+                f"revision (an editable install, or a compiled extension?); {HOW_TO_BUILD}"
             )
 
 

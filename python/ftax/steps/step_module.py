@@ -64,18 +64,20 @@ class StepModule(nn.Module):
         self.records_random_states = False  # reads and sets them by operators
         self.grad_modes: frozenset[GradMode | None] = frozenset()  # in which operators were called
         self._returns_tensors: bool | None = None  # not known yet
-        self._theirs: list[torch.Tensor] = []  # that steps beside it write, and it does not
-        self._decisive_theirs = _core.SavedState([])
 
     @property
     def has_state(self) -> bool:
         """Whether there is anything to put back."""
         keeps = self.step.reset is not None or self._rewind is not None
-        return keeps or bool(self.written or self._theirs)
+        return keeps or bool(self.written)
+
+    @property
+    def mixes_inference(self) -> bool:
+        """Whether it enters inference mode beside operators that autograd records."""
+        return {"grad", "inference"} <= self.grad_modes
 
     def prepare(self) -> None:
         """Put back what decides which work is done: for whoever calls the step outside a runner."""
-        self._decisive_theirs.put_back()
         self._decisive.put_back()
         for generator, state in self.generators:
             generator.set_state(state)
@@ -207,7 +209,7 @@ class StepModule(nn.Module):
         self.grad_modes = frozenset(writes.grad_modes)
         writes.put_back()
         self._follow_optimizers(seen)
-        self.run_beside(())
+        self._save_written()
         self._check_same_work(call, writes)
         held = {find_storage(item) for item in (*self.parameters(), *self.buffers())}
         # The first call's are those of a state.
@@ -229,17 +231,12 @@ class StepModule(nn.Module):
                 f"cannot capture {self.step.name}: {explain_closure(self.varying)}"
             )
 
-    def run_beside(self, others: Sequence[StepModule]) -> None:
-        """From now on put back what other steps write too, all of which is now as it was found: of
-        one model that several steps train, each finds it as the first one did."""
-        own = {find_storage(item) for item in self.written}
-        theirs = {find_storage(item): item for other in others for item in other.written}
-        self._theirs = [item for place, item in theirs.items() if place not in own]
+    def _save_written(self) -> None:
+        """From now on put back what is written, all of which is now as it was found."""
         decisive = [item for item in self.written if self.varying is not None or _decides(item)]
         bulky = [item for item in self.written if self.varying is None and not _decides(item)]
         self._decisive = _core.SavedState(decisive)
-        self._decisive_theirs = _core.SavedState([item for item in self._theirs if _decides(item)])
-        self._bulky = _core.SavedState([*bulky, *self._theirs])
+        self._bulky = _core.SavedState(bulky)
 
     def _check_same_work(self, call: Callable[[], object], writes: Writes) -> None:
         """Raises UnsupportedError if two calls from the same tensors do not make the same operator

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ftax.runtimes.prepare import prepare
+from ftax.runtimes.prepare import open_capture, prepare
 from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.interrupts import hold, interruptible, take
@@ -42,8 +42,8 @@ def cpp_bench(model: Model, inputs: Any = None, **options: Unpack[BenchOptions])
             or ``(args, kwargs)``. Zoo models bring their own.
         options:
             check_inputs: others like ``inputs``, on which programs are checked; left out, drawn.
-            runtime: `ftax runtimes`; "eager", the default, replays the model's operator calls from
-                a tape.
+            runtime: `ftax runtimes`; left out, "eager", which replays the model's operator calls
+                from a tape, and of a capture "capture".
             plan: an `ftax.Plan`: rounds, precision, time limit, seed.
             progress: called between rounds as ``progress(phase, done, total)``; left out, a bar
                 where standard error is a terminal, and in a notebook; False: nothing.
@@ -93,7 +93,7 @@ def _measure(
     hosts: Sequence[str],
     *,
     check_inputs: Any = None,
-    runtime: str = "eager",
+    runtime: str = "",
     plan: Plan | None = None,
     progress: ProgressChoice = None,
     label: str = "",
@@ -101,6 +101,7 @@ def _measure(
 ) -> tuple[Measurement, ...]:
     setting = read_setting(options, _measure.__kwdefaults__)
     check_label(label)
+    model, inputs, runtime = open_capture(model, inputs, runtime)
     model, inputs, check_inputs = as_step(model, inputs, check_inputs, setting)
     plan = choose_plan(plan)
     with hold():

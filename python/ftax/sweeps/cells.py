@@ -28,8 +28,6 @@ from ftax.timing.candidate import Candidate
 from ftax.timing.session import Session, measure
 
 _NOISY = 0.5  # of the rounds that count were disturbed: more, and a group is timed again
-_MANY = 3  # sizes, from which one export for all takes less time than one each
-SHARING = "onnxruntime"  # how the names begin of runtimes that share an export
 _LEAST_FREE_SHARE = 0.5  # of the device's memory, below which nothing is kept ready
 _LEAST_FREE_AHEAD = 0.6  # and below which nothing more is made ready ahead
 
@@ -161,18 +159,9 @@ class Bench:
             self.begin("inputs", [item.place for item in group.items])
             sizes = group.setting
             loaded = model.with_size(batch=sizes.batch, sequence=sizes.sequence)
-            workspace = Workspace(loaded, many_sizes=self._has_many_sizes(group))
+            workspace = Workspace(loaded)
             self.ready[group] = Ready(group=group, workspace=workspace)
         return self.ready[group]
-
-    def _has_many_sizes(self, group: Group) -> bool:
-        """Whether enough sizes are exported for one export that serves them all to pay."""
-        exported = [
-            other
-            for other in self._share_build(group)
-            if any(item.runtime.startswith(SHARING) for item in other.items)
-        ]
-        return len(exported) >= _MANY
 
     def prepare(self, ready: Ready, item: Item) -> Candidate:
         """The runtime of a cell made ready. Raises what preparing raises."""
@@ -284,17 +273,11 @@ class Bench:
             reason=reason,
         )  # fmt: skip
 
-    def _share_build(self, group: Group) -> list[Group]:
-        """The groups of the same model in the same dtype."""
-        return [other for other in self.job.groups if other.build_key == group.build_key]
-
     def _load(self, group: Group) -> LoadedModel:
         """The model in a dtype, built when it is first asked for. Raises its error every time."""
         if group.build_key not in self.models:
-            self.begin(
-                "build",
-                [item.place for other in self._share_build(group) for item in other.items],
-            )
+            same = [other for other in self.job.groups if other.build_key == group.build_key]
+            self.begin("build", [item.place for other in same for item in other.items])
             if self.job.device == "cpu" or self.job.exports:
                 self.models.clear()  # its groups are done
             _collect()

@@ -19,6 +19,7 @@ from ftax.records.record import JsonScalar
 from ftax.sweeps.record import GPU, REPETITION, SweepCell, SweepMachine, drop_options
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.side_by_side import name_machines
+from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.cell import Cell
 from ftax.timing.comparison import (
     DEFAULT_CONFIDENCE,
@@ -90,6 +91,7 @@ def compare_sweeps(
     margin: float = DEFAULT_MARGIN,
     confidence: float = DEFAULT_CONFIDENCE,
     allow_different: bool = False,
+    allow_different_inputs: bool = False,
 ) -> SweepComparison:
     """Compare every cell that both sweeps measured.
 
@@ -98,7 +100,8 @@ def compare_sweeps(
     difference has a verdict from 5 % on.
 
     Raises InvalidArgumentError if they have no cell in common, or if machines that are compared
-    differ in hardware, torch or threads, unless ``allow_different``.
+    differ in hardware, torch or threads, unless ``allow_different``, or if the inputs of a cell
+    differ, unless ``allow_different_inputs``.
     """
     side_a, side_b = _collect(a), _collect(b)
     machines = {**b.machines, **a.machines}
@@ -119,7 +122,10 @@ def compare_sweeps(
             if result is None:
                 one_round += 1
                 continue
-            result = replace(result, notes=tuple(differing.values()))
+            inputs = check_inputs_alike(
+                runs[0][0].inputs, runs[1][0].inputs, names, is_allowed=allow_different_inputs
+            )
+            result = replace(result, notes=(*differing.values(), *inputs))
             name = named.get(one, one)
             changes.append(
                 CellChange(cell=cell, machine=name, a=runs[0][0], b=runs[1][0], result=result)
@@ -182,6 +188,7 @@ def compare_machines(
                 margin=margin,
                 confidence=confidence,
                 allow_different=True,
+                allow_different_inputs=True,
             )
         )
     if not found:
@@ -259,8 +266,9 @@ def _compare_runs(
     if min(len(a.medians_ns), len(b.medians_ns)) < _FEWEST:
         return None
     unit: Unit = "process" if is_repeated else "round"
-    found = compare_sides(a, b, unit=unit, paired=False, margin=margin, confidence=confidence)
-    return replace(found, name_a=names[0], name_b=names[1])
+    return compare_sides(
+        a, b, unit=unit, paired=False, margin=margin, confidence=confidence, names=names
+    )
 
 
 def _read_side(runs: Sequence[SweepCell], is_repeated: bool) -> Side:

@@ -11,9 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ftax.records.store import read_records
+from ftax.records.store import find_results, read_records
 from ftax.runtimes.catalogue import find_runtime
-from ftax.sweeps.cells import SHARING
 from ftax.sweeps.job import Group, Item
 from ftax.sweeps.plan import Task
 from ftax.sweeps.record import SweepExport
@@ -21,13 +20,13 @@ from ftax.sweeps.results import EXPORTS_FILE
 from ftax.sweeps.sites import Wanted
 from ftax.timing.cell import Cell
 
-_FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
+_FEW = 2  # sizes of a unit: none takes much longer than the others
 
 
 def read_exported(folder: Path) -> set[str]:
     """The keys of the cells that an earlier run into the folder exported, or could not."""
-    path = folder / EXPORTS_FILE
-    if not path.exists():
+    path = find_results(folder / EXPORTS_FILE)
+    if path is None:
         return set()
     records = read_records(path, skip_bad=True).records
     return {item.cell.key() for item in records if isinstance(item, SweepExport)}
@@ -36,9 +35,8 @@ def read_exported(folder: Path) -> set[str]:
 def make_units(
     tasks: Sequence[Task], cells: Sequence[Cell], devices: Collection[Wanted], exported: set[str]
 ) -> list[Task]:
-    """What is to be exported, the largest first: of a model in one dtype all cells that share an
-    export, and few at a time of those that have a file each. One worker does it with the model
-    built once.
+    """What is to be exported, the largest first: few sizes of a model in one dtype at a time, which
+    one worker makes with the model built once.
 
     Tasks that want none of ``devices`` are left out, and on a GPU what chooses kernels by timing
     them.
@@ -50,23 +48,17 @@ def make_units(
         is_new = cells[item.place].key() not in exported
         return item.time and bool(spec.files) and may_share and is_new
 
-    units: dict[tuple[Wanted, object, bool], list[Group]] = {}
+    units: dict[tuple[Wanted, object], list[Group]] = {}
     for task in tasks:
         for group in task.groups if task.wanted in devices else ():
-            for shares in (True, False):
-                items = tuple(
-                    item
-                    for item in group.items
-                    if is_wanted(item, task.wanted.device)
-                    and item.runtime.startswith(SHARING) == shares
+            items = tuple(item for item in group.items if is_wanted(item, task.wanted.device))
+            if items:
+                units.setdefault((task.wanted, group.build_key), []).append(
+                    replace(group, items=items)
                 )
-                if items:
-                    key = (task.wanted, group.build_key, shares)
-                    units.setdefault(key, []).append(replace(group, items=items))
     made = [
-        Task(wanted=wanted, groups=tuple(groups[first : first + most]))
-        for (wanted, _, shares), groups in units.items()
-        for most in (len(groups) if shares else _FEW,)
-        for first in range(0, len(groups), most)
+        Task(wanted=wanted, groups=tuple(groups[first : first + _FEW]))
+        for (wanted, _), groups in units.items()
+        for first in range(0, len(groups), _FEW)
     ]
     return sorted(made, key=lambda unit: -unit.size)

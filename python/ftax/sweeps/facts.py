@@ -47,6 +47,7 @@ def make_fields(
     return {
         "values_ns": list(found.values_ns),
         "parameter_count": loaded.parameter_count,
+        "inputs": [item.to_dict() for item in found.inputs],
         **work,
         "facts": facts,
         "warnings": list(dict.fromkeys(warnings)),

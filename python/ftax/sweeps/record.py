@@ -19,6 +19,7 @@ from ftax.machines.environment import Environment
 from ftax.records.fields import FrozenMap, Rule
 from ftax.records.record import Count, JsonScalar, Name, PositiveInt
 from ftax.records.result import Stored
+from ftax.timing.call_inputs import CallInput
 from ftax.timing.cell import Cell
 from ftax.timing.statistics import compute_interval, compute_mean
 from ftax.timing.trust import find_disturbance, find_doubt_of_mean
@@ -144,7 +145,6 @@ class SweepCell(Stored):
     """
 
     kind: ClassVar[str] = "sweep-cell"
-    later: ClassVar[frozenset[str]] = frozenset({"device_bytes"})
 
     cell: Cell
     machine: Name
@@ -162,6 +162,7 @@ class SweepCell(Stored):
     operators: Count | None = None
     modules: Count | None = None
     parameter_count: PositiveInt | None = None
+    inputs: tuple[CallInput, ...] = ()  # of a request
     seconds: Amount = 0.0  # of wall time that the cell took
     facts: Mapping[str, JsonScalar] = field(default_factory=lambda: FrozenMap({}))
     warnings: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.fields import FrozenMap
 from ftax.records.result import Shown
-from ftax.records.store import read_records
+from ftax.records.store import COMPRESSED, find_results, read_records
 from ftax.sweeps.record import EVERY_MACHINE, SweepCell, SweepMachine, SweepRun, SweepTimes
 from ftax.timing.trust import NOT_RESOLVED
 
@@ -146,12 +146,18 @@ def find_file(path: Place) -> Path:
     place = Path(path)
     if place.is_dir():
         place = place / CELLS_FILE
-    if not place.is_file():
+    found = find_results(place)
+    if found is None or not found.is_file():
         raise ResultsError(
             f"there is no {place}, so {Path(path)} is no folder of a sweep; `ftax sweep -o FOLDER` "
             "writes one"
         )
-    return place
+    return found
+
+
+def is_cells_file(path: Path) -> bool:
+    """Whether it is called like the file with a sweep's cells, compressed or not."""
+    return path.name in (CELLS_FILE, *(f"{CELLS_FILE}{ending}" for ending in COMPRESSED))
 
 
 def read_times(folder: Path) -> dict[str, float]:
@@ -175,8 +181,8 @@ def read_days(folder: Path) -> tuple[str, ...]:
 
 
 def _read_runs(folder: Path) -> tuple[Any, ...]:
-    path = folder / RUNS_FILE
-    return _read(path)[0] if path.exists() else ()
+    path = find_results(folder / RUNS_FILE)
+    return _read(path)[0] if path is not None else ()
 
 
 def keep_last(cells: Iterable[SweepCell]) -> tuple[SweepCell, ...]:

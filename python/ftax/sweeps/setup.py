@@ -9,6 +9,7 @@ from pathlib import Path
 from ftax.errors import InvalidArgumentError
 from ftax.machines.differences import TELLING_APART, describe_difference, find_differences
 from ftax.records.fields import FrozenMap
+from ftax.records.store import find_results
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import LOOKS, Item
 from ftax.sweeps.plan import TaskQueue, Unit, choose_items, make_tasks
@@ -45,8 +46,8 @@ def list_everywhere(grids: Sequence[Grid]) -> frozenset[str]:
 
 def read_known(folder: Path, resume: bool) -> SweepResults:
     """What the folder has. Raises InvalidArgumentError for cells that are not to be resumed."""
-    path = folder / CELLS_FILE
-    if not path.exists() or path.stat().st_size == 0:
+    path = find_results(folder / CELLS_FILE)
+    if path is None or path.stat().st_size == 0:
         return SweepResults(cells=(), machines=FrozenMap({}))
     known = SweepResults.load(path)
     if known.cells and not resume:

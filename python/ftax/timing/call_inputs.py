@@ -1,8 +1,7 @@
 """What a request was made with: shape, dtype and a digest of the values of every input.
 
-Two latencies of other inputs are of other work, and a label does not say so. The surprising choice:
-floating-point numbers of other values are no other work. A model with one layer more draws its
-weights first, and so has other random inputs.
+Two latencies of other inputs are of other work, and a label does not say so. Floating-point numbers
+of other values are told and not refused (docs/statistics.md says why).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch.utils import _pytree as pytree
 from ftax.errors import FAULTS, InvalidArgumentError
 from ftax.records.record import Count, Name, Record
 from ftax.steps.input_trees import list_leaves
-from ftax.steps.loaded import LoadedModel, Subject
+from ftax.steps.loaded import LoadedModel, MeasuredModel
 from ftax.steps.tensors import list_dense
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -45,7 +44,7 @@ class CallInput(Record):
         return f"{self.dtype} {tuple(self.shape)}" if self.shape else self.dtype
 
 
-def read_inputs(loaded: Subject) -> tuple[CallInput, ...]:
+def read_inputs(loaded: MeasuredModel) -> tuple[CallInput, ...]:
     """Of the main inputs of a model; () of a file, whose runtime has them."""
     if not isinstance(loaded, LoadedModel):
         return ()
@@ -121,7 +120,8 @@ def check_inputs_alike(
     found = list(find_input_differences(a, b, names))
     if (deciding := [text for text, decides in found if decides]) and not is_allowed:
         raise InvalidArgumentError(
-            f"{'; '.join(deciding)}: that is other work; give both sides the same inputs, or allow "
-            "it (--allow-different-inputs, allow_different_inputs=True)"
+            f"{'; '.join(deciding)}: that is other work; give both sides the same inputs (made "
+            "before the model draws its weights, or seeded), or allow it "
+            "(--allow-different-inputs, allow_different_inputs=True)"
         )
     return [text for text, _ in found]

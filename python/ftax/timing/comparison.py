@@ -14,9 +14,9 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
@@ -26,7 +26,7 @@ from ftax.timing.cell import Cell
 from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement, describe_slow_calls
 from ftax.timing.trust import NOT_RESOLVED, find_disturbance, find_doubt, find_doubt_of_waits
-from ftax.timing.units import name_interval
+from ftax.timing.units import format_time, name_interval
 
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
 Unit = Literal["round", "process", "pair"]
@@ -47,8 +47,7 @@ class LineChange(Record):
 
     ``a_ns`` and ``b_ns`` are means over the receipts of a side, None where a side has no such line.
     ``interval_ns`` is of b minus a. The verdict is "faster" or "slower" where the interval lies
-    farther from 0 than `PROCESSES_DIFFER` of a's whole latency, else "cannot-tell"; older records
-    have "equal" too.
+    farther from 0 than `PROCESSES_DIFFER` of a's whole latency, else "cannot-tell".
     """
 
     name: Name
@@ -75,8 +74,8 @@ class Comparison(Result):
     ``doubt``, is "cannot-tell".
 
     ``latency_a_ns`` and ``latency_b_ns`` are geometric means over the units, and so their ratio is
-    ``ratio``. ``core_hz_a`` and
-    ``core_hz_b`` are the clocks of the hosts' cores (`Measurement.core_hz`, the median of a side).
+    ``ratio``. ``core_hz_a`` and ``core_hz_b`` are the clocks of the CPUs' cores
+    (`Measurement.core_hz`, the median of a side).
     ``problems`` say where a side is not the model that it is called: other outputs than eager's,
     calls that are not all the same work. ``notes`` say what else differs between the sides.
 
@@ -85,19 +84,6 @@ class Comparison(Result):
     """
 
     kind: ClassVar[str] = "comparison"
-    later: ClassVar[frozenset[str]] = frozenset(
-        {
-            "doubt",
-            "name_a",
-            "name_b",
-            "runtime",
-            "latency_a_ns",
-            "latency_b_ns",
-            "lines",
-            "runtimes",
-            "notes",
-        }
-    )
 
     name_a: Name = "a"
     name_b: Name = "b"
@@ -116,22 +102,12 @@ class Comparison(Result):
     core_hz_b: float | None = None
     doubt: str = ""  # why a side is not to go by, and so the verdict is "cannot-tell"
     problems: tuple[str, ...] = ()
-    runtime: str = ""  # and its host, of both sides: "eager/python"
-    latency_a_ns: float | None = None
-    latency_b_ns: float | None = None
+    runtime: str  # and its host, of both sides: "eager/python"
+    latency_a_ns: float
+    latency_b_ns: float
     lines: tuple[LineChange, ...] = ()
     runtimes: tuple[Comparison, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Self:
-        """The record; those of older versions had a p-value, which meant nothing between processes.
-
-        Raises ResultsError as `Record.from_dict` does.
-        """
-        if isinstance(data, Mapping):
-            data = {name: value for name, value in data.items() if name != "p_value"}
-        return super(Comparison, cls).from_dict(data)
 
     @property
     def units(self) -> str:
@@ -157,25 +133,19 @@ class Comparison(Result):
         return is_told and self.verdict != "cannot-tell"
 
     def describe(self) -> str:
-        """The answer as a sentence, in which b goes by its name and what a has not; without a ratio
-        where a side is in doubt."""
+        """The answer as a sentence; without a ratio where a side is in doubt."""
         wrong = "; not to be relied on, see below" if self.problems else ""
+        start = f"{self.name_b} against {self.name_a}: {self.verdict.replace('-', ' ')}"
         if self.doubt:
             side, _, why = self.doubt.partition(": ")
-            return f"{NOT_RESOLVED} ({self.name_a if side == 'a' else self.name_b}): {why}{wrong}"
+            name = self.name_a if side == "a" else self.name_b
+            return f"{start}, {NOT_RESOLVED} ({name}): {why}{wrong}"
+        within = f" within {self.margin:.0%}" if self.verdict == "equal" else ""
         low, high = self.ratio_interval
         interval = f"{name_interval(self.confidence)} {low - 1:+.1%} to {high - 1:+.1%}"
-        change = f"{self.ratio - 1:+.1%} ({interval})"
-        words = {
-            "faster": "is faster",
-            "slower": "is slower",
-            "equal": f"is equal within {self.margin:.0%}",
-            "cannot-tell": "cannot be told apart",
-        }[self.verdict]
-        of_a, name = self.a.split(), self.name_b
-        if name == "b" and self.b != self.a:  # nobody named it, and it can be told by what it is
-            name = " ".join(word for word in self.b.split() if "=" not in word or word not in of_a)
-        return f"{name} {words}: {change}, from {self.units}{wrong}"
+        change = f"{within}, {self.ratio - 1:+.1%} ({interval})"
+        times = f"{format_time(self.latency_b_ns)} instead of {format_time(self.latency_a_ns)}"
+        return f"{start}{change}: {times}, from {self.units}{wrong}"
 
     @property
     def units_needed(self) -> int | None:
@@ -207,8 +177,8 @@ class Comparison(Result):
             ratio = self.core_hz_a / self.core_hz_b
             if max(ratio, 1 / ratio) > 1 + SAME_CLOCK:
                 found.append(
-                    f"the host's core ran at {self.core_hz_a / 1e9:.2f} GHz for a and at "
-                    f"{self.core_hz_b / 1e9:.2f} GHz for b: what the host decides takes "
+                    f"the CPU ran at {self.core_hz_a / 1e9:.2f} GHz for {self.name_a} and at "
+                    f"{self.core_hz_b / 1e9:.2f} GHz for {self.name_b}: CPU work takes "
                     f"{ratio:.2f} times as long for that alone"
                 )
         return (*found, *self.notes)
@@ -245,6 +215,7 @@ def compare_measurements(
     *,
     margin: float,
     confidence: float,
+    names: tuple[str, str] = ("a", "b"),
 ) -> Comparison:
     """Compare b with a: one measurement a side, or one for each process, at least one of each.
 
@@ -261,16 +232,24 @@ def compare_measurements(
         side_a, side_b = side_a[:1], side_b[:1]
     together = unit == "round" and _same_rounds(side_a[0], side_b[0])
     a, b = (_read_side(side, unit, together) for side in (side_a, side_b))
-    if unit == "pair":  # what both felt of the host is not in the ratio of their quick rounds
+    if unit == "pair":  # what both felt of the host is not in the ratio of neighbouring turns
         ratios = map(_compare_turns, side_a, side_b)
         b = replace(b, medians_ns=[x * y for x, y in zip(a.medians_ns, ratios, strict=True)])
     return compare_sides(
-        a, b, unit=unit, paired=together or unit == "pair", margin=margin, confidence=confidence
-    )
+        a, b, unit=unit, paired=together or unit == "pair", margin=margin, confidence=confidence,
+        names=names,
+    )  # fmt: skip
 
 
 def compare_sides(
-    a: Side, b: Side, *, unit: Unit, paired: bool, margin: float, confidence: float
+    a: Side,
+    b: Side,
+    *,
+    unit: Unit,
+    paired: bool,
+    margin: float,
+    confidence: float,
+    names: tuple[str, str],
 ) -> Comparison:
     """The comparison of two sides; where their medians and their means disagree on the ratio by
     more than the margin, that of their means: calls that are rare and slow are paid for too."""
@@ -285,14 +264,16 @@ def compare_sides(
         of_means = test(a.means_ns, b.means_ns)
         if abs(math.log(of_means.ratio / core.ratio)) > math.log1p(margin):
             notes = [
-                f"the verdict is that of the mean of all calls: by the median call b takes "
-                f"{core.ratio - 1:+.1%}, and rare slow calls make the difference"
+                "the verdict is that of the mean of all calls: by the median call "
+                f"{names[1]} takes {core.ratio - 1:+.1%}, and rare slow calls make the difference"
             ]
             core, values_ns = of_means, a.means_ns
     doubts = [f"{name}: {side.doubt}" for name, side in (("a", a), ("b", b)) if side.doubt]
     told = not doubts and (by_turns or core.verdict != "equal")
     latency_a_ns = statistics.geometric_mean(values_ns)
     return Comparison(
+        name_a=names[0],
+        name_b=names[1],
         a=a.cell.label(),
         b=b.cell.label(),
         core_hz_a=a.core_hz,
@@ -312,7 +293,7 @@ def compare_sides(
         latency_a_ns=latency_a_ns,
         latency_b_ns=latency_a_ns * core.ratio,
         notes=(
-            *(f"{name}: {text}" for name, side in (("a", a), ("b", b)) for text in side.notes),
+            *(f"{names[place]}: {text}" for place in (0, 1) for text in (a, b)[place].notes),
             *notes,
         ),
     )
@@ -435,18 +416,16 @@ def _took_turns(a: Sequence[Measurement], b: Sequence[Measurement]) -> bool:
 
 
 def _compare_turns(a: Measurement, b: Measurement) -> float:
-    """b's latency over a's in the quick rounds of both, while both measured: a neighbour slows
-    rounds by up to a half, and never makes one quicker."""
-    common = min(len(a.samples_ns), len(b.samples_ns))
-    quick_a, quick_b = (_find_quick(m.all_values_ns[:common]) for m in (a, b))
-    return quick_b / quick_a
+    """b's latency over a's: the median over turns of b's quickest round of a turn over a's of the
+    turn beside it.
 
-
-def _find_quick(values_ns: Sequence[float]) -> float:
-    """The round of which one in ten is quicker, ns."""
-    if len(values_ns) < 2:
-        return values_ns[0]
-    return statistics.quantiles(values_ns, n=10, method="inclusive")[0]
+    A neighbour slows rounds and makes none quicker. A host with two speeds has them for both sides
+    of a turn, but a side's quickest rounds of all may be of a speed that the other never had.
+    """
+    values_a, values_b, size = a.all_values_ns, b.all_values_ns, a.rounds_a_turn or 1
+    common = min(len(values_a), len(values_b))
+    turns = [slice(at, min(at + size, common)) for at in range(0, common, size)]
+    return statistics.median(min(values_b[turn]) / min(values_a[turn]) for turn in turns)
 
 
 def _same_rounds(a: Measurement, b: Measurement) -> bool:

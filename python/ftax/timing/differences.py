@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 
 from ftax import _core
-from ftax.timing.mean import Timed
+from ftax.timing.measurement import Measurement
 from ftax.timing.trust import say_few_rounds
 
 
-def find_doubt_of(measurements: Sequence[Timed]) -> str:
+def find_doubt_of(measurements: Sequence[Measurement]) -> str:
     """Of the first of them that is in doubt, whose latency it is and why, or that their rounds are
     too few to tell them apart; "" if they are not."""
     for item in measurements:
@@ -21,7 +21,7 @@ def find_doubt_of(measurements: Sequence[Timed]) -> str:
 
 
 def compute_difference(
-    measurements: Sequence[Timed], upper: int, lower: int
+    measurements: Sequence[Measurement], upper: int, lower: int
 ) -> tuple[float, tuple[float, float] | None]:
     """Latency of one measurement minus another's of the same rounds, with its interval (ns)."""
     weights = make_unit(len(measurements), upper, lower)
@@ -30,7 +30,7 @@ def compute_difference(
 
 
 def compute_intervals(
-    measurements: Sequence[Timed], contrasts: Sequence[Sequence[float]]
+    measurements: Sequence[Measurement], contrasts: Sequence[Sequence[float]]
 ) -> list[tuple[float, float] | None]:
     """Intervals of weighted sums of latencies, rounds resampled jointly; None below two rounds."""
     table = [list(row) for row in zip(*(m.values_ns for m in measurements), strict=True)]

@@ -34,7 +34,7 @@ from ftax.timing.statistics import (
     summarize,
 )
 from ftax.timing.trust import NOT_RESOLVED, find_doubt_of_mean
-from ftax.timing.units import format_interval, format_measured, format_rounds, format_time
+from ftax.timing.units import format_interval, format_latency, format_time
 
 QUEUED = "queued_ratios"  # the check that has `Measurement.queued_ratio` of each round
 WAITED = "waited_ns"  # the check that has how long threads waited for a CPU in each round
@@ -106,14 +106,13 @@ def describe_page_faults(measurements: Sequence["Measurement"]) -> list[str]:
     if not found:
         return []
     each = ", ".join(
-        f"{item.place} {use.page_faults:,.0f} page faults and {format_time(use.system_ns)} of "
-        f"system time a call ({use.system_ns / item.latency_ns:.0%} of its latency)"
+        f"{use.system_ns / item.latency_ns:.0%} of {item.place} ({use.page_faults:,.0f} a call)"
         for item, use in found
     )
     return [
-        f"memory goes back to the operating system and is taken again: {each}. Start Python with "
-        "MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432 in its environment, "
-        "which keeps it"
+        f"page faults take {each}: memory goes back to the operating system and is taken again. To "
+        "keep it, start Python with MALLOC_TRIM_THRESHOLD_=1073741824 "
+        "MALLOC_MMAP_THRESHOLD_=33554432 in its environment"
     ]
 
 
@@ -157,7 +156,6 @@ class Measurement(Result, Computed):
 
     kind: ClassVar[str] = "measurement"
     computed: ClassVar[tuple[str, str]] = ("statistics", "samples")
-    later: ClassVar[frozenset[str]] = frozenset({"inputs"})
 
     cell: Cell
     inputs: tuple[CallInput, ...] = ()  # of a request; () where it has none, or nobody knows
@@ -169,7 +167,7 @@ class Measurement(Result, Computed):
     burst: PositiveInt = 1  # requests behind one sample, which is the time of each of them
     seed: Count  # of the order of the rounds and of the resampling
     # Which rounds statistics count: those in which the host was not disturbed, where enough of them
-    # are left, or all, as in records of schema versions below 4.
+    # are left, or all.
     counted: Literal["quiet", "all"] = "all"
     stop_reason: Literal[
         "precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds", "failed"
@@ -379,3 +377,22 @@ class Measurement(Result, Computed):
             summary=self.summary,
             slow_calls=self.slow_calls,
         )
+
+
+def format_measured(item: Measurement) -> str:
+    """`format_latency`, and where calls are slow what they cost in the mean: ``'12.3 us, mean 412
+    us'``."""
+    latency, mean_ns = format_latency(item.latency_ns, item.doubt), item.long_run_ns
+    return latency if mean_ns == item.latency_ns else f"{latency}, mean {format_time(mean_ns)}"
+
+
+def format_rounds(measurement: Measurement) -> str:
+    """``'85'``, or ``'48 of 85'`` where the others do not count."""
+    counted, rounds = len(measurement.counted_rounds), len(measurement.samples_ns)
+    return f"{rounds}" if counted == rounds else f"{counted} of {rounds}"
+
+
+def format_clock(measurement: Measurement) -> str:
+    """``', host core at 2.7 GHz'``, to end a title; nothing where it is not known."""
+    clock = measurement.core_hz
+    return "" if clock is None else f", host core at {clock / 1e9:.1f} GHz"

@@ -33,7 +33,7 @@ from ftax.errors import (
 from ftax.machines.condition import collect_condition
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_watch import watch_gpu
-from ftax.steps.loaded import LoadedModel, Subject
+from ftax.steps.loaded import LoadedModel, MeasuredModel
 from ftax.steps.state import Snapshot
 from ftax.timing.call_inputs import read_inputs
 from ftax.timing.candidate import Candidate, Watch
@@ -217,7 +217,7 @@ def quiet() -> Iterator[float]:
 
 
 def measure(
-    loaded: Subject,
+    loaded: MeasuredModel,
     prepared: Sequence[Candidate],
     plan: Plan,
     progress: Progress | None = None,
@@ -238,7 +238,7 @@ def require_no_profiler() -> None:
 
 
 def measure_together(
-    parts: Sequence[tuple[Subject, Sequence[Candidate]]],
+    parts: Sequence[tuple[MeasuredModel, Sequence[Candidate]]],
     plan: Plan,
     progress: Progress | None = None,
     *,
@@ -261,7 +261,7 @@ def measure_together(
 
 
 def _measure_held(
-    parts: Sequence[tuple[Subject, Sequence[Candidate]]],
+    parts: Sequence[tuple[MeasuredModel, Sequence[Candidate]]],
     plan: Plan,
     progress: Progress | None,
     *,
@@ -454,7 +454,7 @@ def _look_between(progress: Progress | None, works: Sequence[Watch]) -> Progress
 
 
 @contextmanager
-def _put_back(loaded: Subject) -> Iterator[list[str]]:
+def _put_back(loaded: MeasuredModel) -> Iterator[list[str]]:
     """Whatever the model holds beside its weights, and its inputs, are afterwards as they were;
     yields the names of what was not, once that is known."""
     written: list[str] = []
@@ -478,7 +478,9 @@ def _judge_outputs(prepared: Candidate) -> Iterator[str]:
         yield f"{label} gives {what}: {outputs.problem}"
 
 
-def _judge_work(loaded: Subject, work: SameWork | None, written: Sequence[str]) -> Iterator[str]:
+def _judge_work(
+    loaded: MeasuredModel, work: SameWork | None, written: Sequence[str]
+) -> Iterator[str]:
     """What a reader has to know of calls that differ, and of what a forward pass writes."""
     if work is not None and work.problem:
         yield f"not the same work: {work.problem}; latencies are of calls that differ"
@@ -509,7 +511,7 @@ def require(session: Session) -> tuple[Measurement, ...]:
     return tuple(item for item in session.measurements if item is not None)
 
 
-def make_cell(loaded: Subject, prepared: Candidate) -> Cell:
+def make_cell(loaded: MeasuredModel, prepared: Candidate) -> Cell:
     """The cell that ``prepared`` measures."""
     return Cell.of(
         loaded.setting,

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ftax import _core
 from ftax.records.record import Count, Ends, Record
@@ -43,20 +42,11 @@ class SlowCalls(Record):
 class Statistics(Record):
     """What a measurement says, computed from its samples."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"slow_calls"})
-
     values_ns: tuple[float, ...]  # one for each round that counts
     latency_ns: float
     interval_ns: Ends | None
     summary: Summary
     slow_calls: SlowCalls | None = None  # None: no such calls are there for certain
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain dicts, lists and scalars; slow calls where there are some."""
-        fields = Record.to_dict(self)
-        if self.slow_calls is None:
-            del fields["slow_calls"]
-        return fields
 
 
 def compute_mean(values_ns: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""Times, rounds and clocks for people.
+"""Times for people.
 
 Times are nanoseconds below a microsecond, microseconds below ten milliseconds, milliseconds above;
 three digits. Both ends of an interval have the unit of the longer one, which is written once.
@@ -6,34 +6,9 @@ three digits. Both ends of an interval have the unit of the longer one, which is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 from ftax.timing.trust import NOT_RESOLVED
 
 _UNITS = (("ns", 1.0, 1e3), ("us", 1e3, 1e7), ("ms", 1e6, float("inf")))  # name, ns, up to ns
-
-
-class _Measured(Protocol):
-    """What these functions ask of a `Measurement`, which stands above them."""
-
-    @property
-    def samples_ns(self) -> Sequence[object]: ...
-    @property
-    def counted_rounds(self) -> Sequence[int]: ...
-    @property
-    def core_hz(self) -> float | None: ...
-
-
-class _Timed(Protocol):
-    """Likewise, of a `Measurement` or a mean of some."""
-
-    @property
-    def latency_ns(self) -> float: ...
-    @property
-    def long_run_ns(self) -> float: ...
-    @property
-    def doubt(self) -> str: ...
 
 
 def choose_unit(time_ns: float) -> tuple[str, float]:
@@ -59,14 +34,6 @@ def format_latency(
     return format_time(time_ns, like_ns) + mark
 
 
-def format_measured(item: _Timed) -> str:
-    """`format_latency`, and where calls are slow what they cost in the mean: ``'12.3 us, mean 412
-    us'``."""
-    latency = format_latency(item.latency_ns, item.doubt)
-    mean_ns = item.long_run_ns
-    return latency if mean_ns == item.latency_ns else f"{latency}, mean {format_time(mean_ns)}"
-
-
 def name_interval(confidence: float) -> str:
     """``"95% interval"``, with as many digits as it takes: 99.9999 is not 100."""
     return f"{100 * confidence:.8g}% interval"
@@ -79,15 +46,3 @@ def format_interval(interval_ns: tuple[float, ...] | None) -> str:
     low, high = interval_ns
     largest = max(abs(low), abs(high))
     return f"{format_time(low, largest).rpartition(' ')[0]} to {format_time(high, largest)}"
-
-
-def format_rounds(measurement: _Measured) -> str:
-    """``'85'``, or ``'48 of 85'`` where the others do not count."""
-    counted, rounds = len(measurement.counted_rounds), len(measurement.samples_ns)
-    return f"{rounds}" if counted == rounds else f"{counted} of {rounds}"
-
-
-def format_clock(measurement: _Measured) -> str:
-    """``', host core at 2.7 GHz'``, to end a title; nothing where it is not known."""
-    clock = measurement.core_hz
-    return "" if clock is None else f", host core at {clock / 1e9:.1f} GHz"

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ftax.errors import FtaxError
 from ftax.workers.child import DONE, Line
 
 MEASURING = "measuring"  # the phase before the first round
@@ -50,7 +51,7 @@ class TurnTaker:
         self._began = done
         if goes_on:
             return
-        self._line.say("turn", done=done, total=total)
+        self._line.say("turn")
         others = self._line.hear() or []
         self._tell_others(others)
 
@@ -60,29 +61,27 @@ class TurnTaker:
 
 
 def take_turns(
-    workers: Sequence[Asked],
-    shuffler: random.Random,
-    tell: Callable[[int, int], None] | None = None,
+    workers: Sequence[Asked], names: Sequence[str], shuffler: random.Random
 ) -> list[list[dict[str, Any]]]:
     """Let processes with a `TurnTaker` measure, one at a time, in random order each turn; what each
     answered, beside asking for turns.
 
-    ``tell`` is given how many rounds are done, of how many at most.
-
     Raises:
-        WorkerDied: one of them ended before.
-        FtaxError: what one of them was stopped by, of the same kind.
+        RunnerError: one of them ended before; its name is said.
+        FtaxError: what one of them was stopped by, of the same kind, with its name.
     """
     said: list[list[dict[str, Any]]] = [[] for _ in workers]
 
     def listen(place: int) -> bool:
         """Until it wants another turn, or has none left."""
-        while (answer := workers[place].receive(_LIMIT_S))["say"] != DONE:
-            if answer["say"] == "turn":
-                if tell is not None:
-                    tell(answer["done"], answer["total"])
-                return True
-            said[place].append(answer)
+        try:
+            while (answer := workers[place].receive(_LIMIT_S))["say"] != DONE:
+                if answer["say"] == "turn":
+                    return True
+                said[place].append(answer)
+        except FtaxError as error:
+            error.args = (f"{names[place]}: {error}",)
+            raise
         return False
 
     waiting = [place for place in range(len(workers)) if listen(place)]  # all are ready now

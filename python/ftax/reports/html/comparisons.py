@@ -16,7 +16,8 @@ from ftax.reports.table import Rows
 from ftax.reports.tables.comparison_table import make_change_table, make_line_change_table
 from ftax.timing.comparison import Comparison
 from ftax.timing.host_comparison import HostComparison
-from ftax.timing.units import format_interval, format_rounds, format_time
+from ftax.timing.measurement import format_rounds
+from ftax.timing.units import format_interval, format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +97,11 @@ def _list_changes(record: Comparison | HostComparison) -> Iterator[_Change]:
                 is_told=line.verdict in ("faster", "slower"),
             )
     for whole_of in (record, *record.runtimes):
-        before, (low, high) = whole_of.latency_a_ns or 1.0, whole_of.ratio_interval
+        before, (low, high) = whole_of.latency_a_ns, whole_of.ratio_interval
         yield _Change(
-            name=("= " if whole_of is record and record.lines else "")
-            + (whole_of.runtime or whole_of.b),
+            name=("= " if whole_of is record and record.lines else "") + whole_of.runtime,
             a=before,
-            b=whole_of.latency_b_ns or whole_of.ratio,
+            b=whole_of.latency_b_ns,
             ends=(before * low, before * high),
             is_told=whole_of.verdict in ("faster", "slower"),
         )
@@ -109,10 +109,9 @@ def _list_changes(record: Comparison | HostComparison) -> Iterator[_Change]:
 
 def _draw(record: Comparison | HostComparison, title: str) -> Bars:
     changes = list(_list_changes(record))
-    before, after, has_times = "driven from Python", "driven from C++", True
+    before, after = "driven from Python", "driven from C++"
     if isinstance(record, Comparison):
         before, after = f"{record.name_a}, before", f"{record.name_b}, after"
-        has_times = record.latency_a_ns is not None  # older records know ratios alone
     values = [value for change in changes for value in (change.a, change.b)]
     scale, longest = Scale([*values, 1.1 * max(values)]), max(values)
     return Bars(
@@ -120,7 +119,7 @@ def _draw(record: Comparison | HostComparison, title: str) -> Bars:
         bars=tuple(
             Bar(
                 name=change.name,
-                value=_describe(change, longest, has_times),
+                value=_describe(change, longest),
                 parts=(
                     scale.make_part(0.0, change.b, "tax" if change.is_told else "unsure"),
                     scale.make_part(0.0, change.a, "whole"),
@@ -133,10 +132,10 @@ def _draw(record: Comparison | HostComparison, title: str) -> Bars:
     )
 
 
-def _describe(change: _Change, longest: float, has_times: bool) -> str:
+def _describe(change: _Change, longest: float) -> str:
     """``'-1,200 us, -31%'``."""
     sign = "+" if change.b > change.a else ""
-    time = f"{sign}{format_time(change.b - change.a, longest)}" if has_times else ""
+    time = f"{sign}{format_time(change.b - change.a, longest)}"
     share = f"{change.b / change.a - 1:+.1%}" if change.a > 0 else ""
     return ", ".join(filter(None, [time, share]))
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
 from ftax.reports.html import comparisons, facets, knees, receipts
@@ -14,11 +13,11 @@ from ftax.reports.html.charts import Looks
 from ftax.reports.html.machine_tables import make_machine_tables, make_variance_view
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.points import collect_environments, collect_points
-from ftax.reports.html.sources import Found, Sources, open_mixes
+from ftax.reports.html.sources import Found, Sources
 from ftax.reports.html.sweeps import Sweeps, make_missing_table, read_sweeps
 from ftax.reports.html.view import Charts, Study, TableView, make_notices
 from ftax.reports.table import Cell, Rows
-from ftax.sweeps.knee.record import Knee
+from ftax.sweeps.knee_record import Knee
 from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
 
 DescribeStudy = Callable[[Sequence[Found], Sweeps], Study]
@@ -41,19 +40,18 @@ def make_content(
     dropped = (SweepCell, SweepMachine)
     shown = [item for item in sources.found if not isinstance(item.record, dropped)]
     used = dict.fromkeys(item.record.machine for item in sweeps.cells)
-    opened = list(open_mixes(shown))
     environments = [
-        *collect_environments(opened),
+        *collect_environments(shown),
         *(sweeps.machines[name].environment for name in used),
     ]
     machines = Machines(environments)
-    points = collect_points([*opened, *sweeps.cells], machines, sweeps.machines)
+    points = collect_points([*shown, *sweeps.cells], machines, sweeps.machines)
     points = facets.sort_models(points)
     found = [item for item in shown if isinstance(item.record, Knee)]
     looks = Looks([*(point.cell for point in points), *(item.record.cell for item in found)])
     all_facets = facets.make_facets(points)
     receipt_views = receipts.make_receipt_views(
-        [item for item in opened if isinstance(item.record, Receipt)], machines
+        [item for item in shown if isinstance(item.record, Receipt)], machines
     )
     knee_views = knees.make_knee_views(found, machines, looks)
     comparison_views = comparisons.make_comparison_views(shown)
@@ -161,7 +159,7 @@ def _make_record_table(found: Sequence[Found], machines: Machines) -> TableView:
 
 def _describe_record(item: Found, machines: Machines) -> tuple[str, ...]:
     record = item.record
-    environment = next(iter(collect_environments([*open_mixes([item])])), None)
+    environment = next(iter(collect_environments([item])), None)
     cell = getattr(record, "cell", None) or getattr(
         next(iter(getattr(record, "rungs", ())), None), "cell", None
     )
@@ -179,7 +177,7 @@ def _list_warnings(found: Sequence[Found]) -> list[tuple[str, str]]:
     for item in found:
         record = item.record
         texts: Sequence[str]
-        if isinstance(record, Receipt | MixReceipt):
+        if isinstance(record, Receipt):
             texts = record.collect_warnings()
         else:
             texts = getattr(record, "warnings", ())

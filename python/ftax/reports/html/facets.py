@@ -345,6 +345,8 @@ def make_point_tables(points: Sequence[Point], machines: Iterable[Machine]) -> l
         for name, cell in _CELLS.items()
         if name not in _SELDOM or len(set(texts.get(name, ()))) > 1
     }
+    if not any(point.label for point in points):
+        del cells["label"]
     tables = []
     for machine in machines:
         if mine := [point for point in listed if point.machine is machine]:
@@ -355,6 +357,7 @@ def make_point_tables(points: Sequence[Point], machines: Iterable[Machine]) -> l
 
 
 _CELLS: Mapping[str, Cell] = {
+    "label": lambda point: point.label or NOTHING,
     **{name: f"cell.{name}" for name in (*FILTERS[:5], "batch", "sequence")},
     "options": lambda point: describe_options(point.cell) or NOTHING,
     "mode": "mode",

@@ -22,7 +22,7 @@ from ftax.reports.html.sources import Found
 from ftax.reports.html.view import Charts, Lead, Panel, TableView
 from ftax.reports.options import describe_options
 from ftax.reports.tables.knee_table import make_knee_table, make_point_table, name_knees
-from ftax.sweeps.knee.record import Knee, KneePoint
+from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.timing.units import format_time
 
 _DASHES = 6  # kinds of lines of the style sheet

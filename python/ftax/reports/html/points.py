@@ -30,6 +30,7 @@ class Point:
 
     Attributes:
         ref: the record's file and line.
+        label: what the user calls the result.
         doubt: why the latency is not to go by; "" if it is.
         disturbance: that its rounds were measured beside others; "" if they were not.
         busy_ns, kernel_ns: device busy time and summed kernel time of one inference, if traced.
@@ -43,6 +44,7 @@ class Point:
     latency_ns: float
     interval_ns: tuple[float, float] | None
     rounds: int
+    label: str = ""
     doubt: str = ""
     disturbance: str = ""
     busy_ns: float | None = None
@@ -69,7 +71,8 @@ class Point:
     @property
     def text(self) -> str:
         """For a label beside the pointer: lines separated by line feeds."""
-        lines = [self.cell.model, f"{self.runtime}, {self.cell.dtype}, batch {self.cell.batch}",
+        lines = [": ".join(filter(None, (self.label, self.cell.model))),
+                 f"{self.runtime}, {self.cell.dtype}, batch {self.cell.batch}",
                  format_latency(self.latency_ns, self.doubt, self.disturbance)]  # fmt: skip
         if self.interval_ns is not None:
             lines[-1] += f" ({format_interval(self.interval_ns)})"
@@ -143,6 +146,7 @@ def _make_point(
         latency_ns=item.latency_ns,
         interval_ns=item.interval_ns,
         rounds=len(item.samples_ns),
+        label=item.label,
         doubt=item.doubt,
         disturbance=find_disturbance(item.warnings),
         **traced,

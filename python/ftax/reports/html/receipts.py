@@ -22,11 +22,11 @@ from ftax.reports.table import Cell, Rows
 from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_tables
 from ftax.reports.tables.first_screen import draw_receipt_first
-from ftax.reports.tables.mix_table import make_mix_tables
 from ftax.reports.tables.receipt_table import make_line_table, make_operator_table
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_tables
+from ftax.timing.measurement import format_measured
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_interval, format_measured, format_time
+from ftax.timing.units import format_interval, format_time
 
 _OPERATORS = 15
 _KERNELS = 15
@@ -88,9 +88,15 @@ def _make_view(found: Found, place: int, machines: Machines) -> ReceiptView:
 
 
 def _list_words(receipt: Receipt) -> list[str]:
-    """``['bert-base', 'cuda:0', 'fp16', 'batch 1', '128 tokens']``."""
+    """``['before', 'bert-base', 'cuda:0', 'fp16', 'batch 1', '128 tokens']``; first the label."""
     cell = receipt.rungs[0].cell
-    words = [cell.model, cell.device, cell.dtype, f"batch {cell.batch}"]
+    words = [
+        *filter(None, [receipt.label]),
+        cell.model,
+        cell.device,
+        cell.dtype,
+        f"batch {cell.batch}",
+    ]
     if cell.sequence is not None:
         words.append(f"{cell.sequence} tokens")
     return words + (["tiny"] if cell.options.get("tiny") is True else [])
@@ -282,11 +288,6 @@ def _list_groups(found: Found) -> list[tuple[str, tuple[TableView, ...], tuple[s
     gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
     groups: list[tuple[str, Sequence[Rows], Sequence[str]]] = [
         ("The ladder as a table", [make_line_table(receipt)], ()),
-        *(
-            [("The mix that it is a part of", make_mix_tables(mix), (mix.recommendation,))]
-            if (mix := found.mix)
-            else []
-        ),
         (
             "Runtimes compared",
             [*make_runtime_tables(receipt), *make_unavailable_tables(receipt)],

@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ftax.errors import ResultsError
-from ftax.ladders.mix_receipt import MixReceipt
-from ftax.records.store import MEND, read_records
+from ftax.records.store import COMPRESSED, MEND, read_records
 
-SUFFIX = ".jsonl"
+SUFFIX = ".jsonl"  # or such a file compressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A record and where it stands; of a receipt also the mix that it is a part of."""
+    """A record and where it stands."""
 
     record: Any
     file: str
     line: int
-    mix: MixReceipt | None = None
 
     @property
     def ref(self) -> str:
@@ -62,7 +60,8 @@ class Sources:
 
 
 def read_sources(paths: Sequence[str | Path], *, skip_bad: bool = False) -> Sources:
-    """Read results files; of folders, all that end in .jsonl, at any depth.
+    """Read results files; of folders, all that end in .jsonl (or .jsonl.xz or
+    .jsonl.gz), at any depth.
 
     Raises:
         ResultsError: a path does not exist, a folder has no such file, or there is no record at
@@ -86,21 +85,14 @@ def read_sources(paths: Sequence[str | Path], *, skip_bad: bool = False) -> Sour
     return Sources(found=tuple(found), files=tuple(files))
 
 
-def open_mixes(found: Iterable[Found]) -> Iterator[Found]:
-    """The same, with the parts of a mix, which are receipts, in its place."""
-    for item in found:
-        if isinstance(item.record, MixReceipt):
-            for part in item.record.parts:
-                yield replace(item, record=part, mix=item.record)
-        else:
-            yield item
-
-
 def _list_files(paths: Sequence[str | Path]) -> Iterator[Path]:
     """Each file once, however often it is named."""
     seen: set[Path] = set()
     for path in map(Path, paths):
-        inside = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        inside = [path]
+        if path.is_dir():
+            endings = ("", *COMPRESSED)
+            inside = sorted(file for end in endings for file in path.rglob(f"*{SUFFIX}{end}"))
         if not inside:
             raise ResultsError(
                 f"{path} has no file that ends in {SUFFIX}; name a folder or a file with results"

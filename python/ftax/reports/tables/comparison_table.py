@@ -48,12 +48,8 @@ def draw_comparisons(*comparisons: Comparison) -> Printout:
     cells: dict[str, list[str]] = {first.a: [first.name_a]}
     for item in comparisons:
         cells.setdefault(item.b, []).append(item.name_b)
-    head = [f"{', '.join(names)}: {cell}" for cell, names in cells.items()]
-    for item in comparisons:
-        head += [
-            f"{item.name_b} against {item.name_a}: {item.verdict}",
-            item.describe(),
-        ]
+    head = [item.describe() for item in comparisons]
+    head += [f"{', '.join(names)}: {cell}" for cell, names in cells.items()]
     tables = [make_line_change_table(item) for item in comparisons if item.lines]
     if len(comparisons) > 1 or first.runtimes:
         tables.append(make_change_table(comparisons))
@@ -111,14 +107,12 @@ def make_change_table(comparisons: Sequence[Comparison]) -> Rows:
         for item in (comparison, *comparison.runtimes):
             by_label.setdefault(item.runtime, []).append(item)
     for label, items in by_label.items():
-        rows.append(
-            (label, items[0].name_a, say(items[0].latency_a_ns, format_time), *[NOTHING] * 3)
-        )
+        rows.append((label, items[0].name_a, format_time(items[0].latency_a_ns), *[NOTHING] * 3))
         rows += [
             (
                 "",
                 item.name_b,
-                say(item.latency_b_ns, format_time),
+                format_time(item.latency_b_ns),
                 f"{item.ratio - 1:+.1%}",
                 "{:+.1f} to {:+.1f}%".format(*(100 * (end - 1) for end in item.ratio_interval)),
                 _format_verdict(item.verdict),
@@ -138,7 +132,7 @@ def make_line_change_table(comparison: Comparison) -> Rows:
     """What changed in which line, and in all: a row a line."""
     a, b = comparison.name_a, comparison.name_b
     low, high = comparison.ratio_interval
-    whole_ns = comparison.latency_a_ns or 0.0
+    whole_ns = comparison.latency_a_ns
     whole = LineChange(
         name=f"= {comparison.runtime}",
         a_ns=comparison.latency_a_ns,

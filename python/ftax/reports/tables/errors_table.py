@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ftax.ladders.mix_receipt import MixReceipt
-from ftax.ladders.receipt import Receipt
+from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.timing.measurement import Measurement
 
 
 def list_errors(result: object) -> Iterator[tuple[str, str]]:
     """What failed, and the whole text of it."""
-    if isinstance(result, MixReceipt):
-        for name, part in zip(result.names, result.parts, strict=True):
-            yield from ((f"{name}: {what}", text) for what, text in list_errors(part))
-    elif isinstance(result, Receipt):
+    if isinstance(result, Receipt):
         for item in result.unavailable:
-            if item.error:
+            if item.error and not _says_no_more(item):
                 yield str(item.place), item.error
         for measurement in (*result.rungs, *result.others):
             yield from list_errors(measurement)
@@ -25,3 +21,8 @@ def list_errors(result: object) -> Iterator[tuple[str, str]]:
             check = result.checks.get(name)
             if isinstance(check, Mapping) and (error := check.get("error")):
                 yield f"{result.place}, whose outputs were checked", str(error)
+
+
+def _says_no_more(item: Unavailable) -> bool:
+    """Whether this is a refusal of ftax, whose reason is all of it: its traceback is ftax's."""
+    return item.error.count("Traceback") <= 1 and item.error.rstrip().endswith(item.reason)

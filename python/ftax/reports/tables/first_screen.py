@@ -1,8 +1,7 @@
 """What a receipt says on one screen: the answer, a bar a line, what gives it back, what to paste.
 
-The surprising choice: a number that is not resolved is a question mark, and one sentence above all
-says why and what to do. Whatever else was measured is in `draw_receipt` and `draw_mix`, which
-``--all`` prints.
+A number that is not resolved is a question mark, and one sentence above all says why and what to
+do. The rest is in `draw_receipt`, which ``--all`` prints.
 """
 
 from __future__ import annotations
@@ -13,30 +12,28 @@ from textwrap import indent
 
 from ftax.errors import cut, say_count
 from ftax.ladders.advice import compute_tax_share, find_code, list_adoptable
-from ftax.ladders.findings import Laddered
 from ftax.ladders.lines import Line
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import RuntimeRow
 from ftax.reports.table import Cell as Written
 from ftax.reports.table import Printout, Rows
-from ftax.reports.tables.mix_table import number_mix
 from ftax.reports.tables.one_reason import say_reason
 from ftax.reports.tables.receipt_numbers import number_receipt
-from ftax.reports.tables.receipt_table import list_threads, name_work
+from ftax.reports.tables.receipt_table import list_threads, name_work, say_again
 from ftax.sweeps.side_by_side import name_device
 from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
 from ftax.timing.differences import compute_difference
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, describe_page_faults
 from ftax.timing.units import choose_unit, format_time
 
 _UNKNOWN = "?"
 _BAR = 20  # columns of the longest bar
-_MOST_ROWS = 5  # of a table of runtimes, or of parts
-_MOST_WITH_LEGEND = 3  # of them, where lines are explained or parts stand above
+_MOST_ROWS = 5  # of a table of runtimes
+_MOST_WITH_LEGEND = 3  # of them, where lines are explained
 _MOST_CODE = 9  # lines that are pasted from the first screen
 _LONGEST_REASON = 100  # characters of why a runtime is not advised
+_LONGEST_REFUSAL = 400  # of why a capture refuses
 _HANDS_OVER = ": ftax.capture hands that over"
 _NOTHING = "Nothing that was measured gives it back: no runtime is right and surely faster."
 # What people write, of the runtimes that are known by another name than ours.
@@ -50,7 +47,6 @@ _WRITTEN = {
     "eager-one-thread": "torch.set_num_threads(1)",
     "torchscript": "torch.jit.trace",
     "torchscript-frozen": "torch.jit.freeze",
-    "torchscript-optimized": "torch.jit.optimize_for_inference",
 }
 
 
@@ -70,13 +66,20 @@ def draw_receipt_first(
     ]
     notes = len(receipt.collect_warnings()) + len(receipt.unavailable)
     return Printout(
-        head=(*say_reason(receipt), _make_title(receipt), say_answer(receipt)),
+        head=(
+            *say_reason(receipt),
+            *say_again(receipt),
+            _make_title(receipt),
+            say_answer(receipt),
+        ),
         tables=(
             *_draw_lines(receipt),
             *_draw_gains(_cut(gains, most, pasted), receipt.rungs[0].cell, receipt.latency_ns),
         ),
         notes=(
             *_say_others(gains, receipt),
+            *_say_refusal(gains, receipt),
+            *_say_page_faults(receipt),
             *_paste(pasted, is_fastest),
             *_explain(receipt, legend),
             _say_more(saved, more, hidden, notes),
@@ -85,39 +88,13 @@ def draw_receipt_first(
     )
 
 
-def draw_mix_first(
-    mix: MixReceipt, *, saved: str = "", more: str = "print(receipt.details)", legend: bool = False
-) -> Printout:
-    """The same of the mean of a mix, and its parts."""
-    gains, top = _list_gains(mix), mix.parts[0].rungs[0]
-    name = f"{mix.name}, mean of {say_count(len(mix.parts), 'part')}"
-    return Printout(
-        head=(
-            *say_reason(mix),
-            "  ".join([name, *_list_setting(top)]),
-            say_answer(mix),
-        ),
-        tables=(
-            *_draw_lines(mix),
-            _draw_parts(mix),
-            *_draw_gains(gains[:_MOST_WITH_LEGEND], top.cell, mix.latency_ns),
-        ),
-        notes=(
-            *_say_others(gains, mix),
-            *_explain(mix, legend),
-            _say_more(saved, more, ["rungs", "all parts"], len(mix.collect_warnings())),
-        ),
-        numbers=lambda: number_mix(mix),
-    )
-
-
 # --- the answer -----------------------------------------------------------------------------------
 
 
-def say_answer(found: Laddered) -> str:
+def say_answer(found: Receipt) -> str:
     """How long a call takes, and how much of that is not the work that was asked for."""
     top = found.rungs[0]
-    each = top.cell.units if isinstance(found, Receipt) else 1
+    each = top.cell.units
     whole = f"{format_time(found.latency_ns)} a {_name_run(top.cell)}"
     if each > 1:
         whole += f" ({format_time(found.latency_ns / each)} a {top.cell.unit})"
@@ -129,7 +106,7 @@ def say_answer(found: Laddered) -> str:
     return f"{whole}{', ' if told else ''}{told}"
 
 
-def _say_share(found: Laddered) -> str:
+def _say_share(found: Receipt) -> str:
     """``'of which 85 % (85 to 85) are not the GPU's work'``; "" if that is not known."""
     share, what = compute_tax_share(found), "are not the GPU's work"
     if share is not None and found.lines[-1].doubt:
@@ -144,7 +121,7 @@ def _say_share(found: Laddered) -> str:
     return f"of which {ratio} % ({low} to {high}) {what}"
 
 
-def _compute_share_above(found: Laddered) -> tuple[tuple[float, float, float] | None, str]:
+def _compute_share_above(found: Receipt) -> tuple[tuple[float, float, float] | None, str]:
     """Without busy time: the share of Python, or else of all that is above the last line."""
     rungs, without = found.rungs, found.ladder.without_python
     places = [rung.place for rung in rungs]
@@ -160,8 +137,8 @@ def _compute_share_above(found: Laddered) -> tuple[tuple[float, float, float] | 
 
 
 def _name_run(cell: Cell) -> str:
-    """``'call'``, ``'step'``, ``'step of 8 tokens'``."""
-    if cell.step == "forward":
+    """``'call'`` of a forward pass or a function, ``'step'``, ``'step of 8 tokens'``."""
+    if cell.step == "forward" or (cell.step == "step" and cell.units == 1):
         return "call"
     return f"step of {cell.units} {cell.unit}s" if cell.units > 1 else "step"
 
@@ -187,12 +164,15 @@ def _list_setting(top: Measurement, *sizes: str) -> list[str]:
 # --- the ladder -----------------------------------------------------------------------------------
 
 
-def _draw_lines(found: Laddered) -> Iterator[Rows]:
+def _draw_lines(found: Receipt) -> Iterator[Rows]:
     """A bar a line; none where there is one alone, of work that cannot be taken apart."""
     if len(found.lines) == 1:
         return
     longest = max(line.time_ns for line in found.lines)
     rows = [_draw_line(line, found.latency_ns, longest) for line in found.lines]
+    if isinstance(found, Receipt) and found.loader_ns and not found.rungs[0].doubt:
+        share = f"{100 * found.loader_ns / found.latency_ns:.0f} %"
+        rows.append(("+ loader", format_time(found.loader_ns, found.latency_ns), share, ""))
     yield Rows(
         title="",
         columns=("line", "time", "share", "bar"),
@@ -210,34 +190,11 @@ def _draw_line(line: Line, total_ns: float, longest_ns: float) -> tuple[str, str
     return line.name, format_time(line.time_ns, total_ns), f"{100 * line.share_ratio:.0f} %", bar
 
 
-def _explain(found: Laddered, legend: bool) -> Iterator[str]:
+def _explain(found: Receipt, legend: bool) -> Iterator[str]:
     if legend and len(found.lines) > 1:
         told = "; ".join(f"{line.name} = {line.removes}" for line in found.lines)
         yield f"The lines: {told}. (Told once; --all repeats it.)"
         yield ""
-
-
-def _draw_parts(mix: MixReceipt) -> Rows:
-    """The parts that take most of the mean."""
-    parts = [
-        (name, share, share * part.latency_ns / mix.latency_ns, part)
-        for name, share, part in zip(mix.names, mix.shares, mix.parts, strict=True)
-    ]
-    parts.sort(key=lambda part: -part[2])
-    unit = choose_unit(max(part.latency_ns for *_, part in parts))[0]
-    return Rows.of(
-        "",
-        parts[:_MOST_ROWS],
-        {
-            "Its parts": "0",
-            "weight": lambda part: f"{100 * part[1]:.0f} %",
-            f"{unit} each": lambda part: _drop_unit(part[3].latency_ns, mix.latency_ns),
-            "of the mean": lambda part: _UNKNOWN if part[3].rungs[0].doubt
-            else f"{100 * part[2]:.0f} %",
-        },
-        text=("Its parts",),
-        look="light",
-    )  # fmt: skip
 
 
 # --- what gives it back ---------------------------------------------------------------------------
@@ -254,7 +211,7 @@ class _Gain:
     seconds: float | None = None
 
 
-def _list_gains(found: Receipt | MixReceipt) -> list[_Gain]:
+def _list_gains(found: Receipt) -> list[_Gain]:
     """Fastest first, without instruments; each runtime once: as Python calls it, if that is faster
     too."""
     return _take_each_once(
@@ -262,26 +219,15 @@ def _list_gains(found: Receipt | MixReceipt) -> list[_Gain]:
     )
 
 
-def _list_right(found: Receipt | MixReceipt) -> list[_Gain]:
+def _list_right(found: Receipt) -> list[_Gain]:
     """What is faster for certain and gives the model's outputs, rungs too; fastest first."""
-    if isinstance(found, Receipt):
-        return [
-            _Gain(
-                place=row.measurement.place,
-                latency_ns=row.latency_ns,
-                speedup_ratio=row.speedup_ratio or 1.0,
-                outputs=row.outputs,
-                seconds=row.preparation.seconds,
-            )
-            for row in found.runtimes
-            if row.is_faster and not row.excluded
-        ]
     return [
         _Gain(
-            place=row.mean.place,
+            place=row.measurement.place,
             latency_ns=row.latency_ns,
-            speedup_ratio=row.speedup_ratio,
+            speedup_ratio=row.speedup_ratio or 1.0,
             outputs=row.outputs,
+            seconds=row.preparation.seconds,
         )
         for row in found.runtimes
         if row.is_faster and not row.excluded
@@ -334,16 +280,16 @@ def _drop_unit(time_ns: float, like_ns: float) -> str:
     return format_time(time_ns, like_ns).rpartition(" ")[0]
 
 
-def _say_others(gains: Sequence[_Gain], found: Receipt | MixReceipt) -> Iterator[str]:
+def _say_others(gains: Sequence[_Gain], found: Receipt) -> Iterator[str]:
     """Where no runtime gives it back, what would; and what is faster, but not right."""
     if found.rungs[0].doubt or found.work_problem:
         return
-    if not gains:
+    if not gains and len(found.lines) > 1:
         yield _say_stand_in(found)
         yield ""
     wrong = [
         row
-        for row in (found.runtimes if isinstance(found, Receipt) else ())
+        for row in found.runtimes
         if row.is_faster and row.excluded and not row.is_rung and not row.preparation.baseline
     ]
     if wrong:
@@ -353,20 +299,45 @@ def _say_others(gains: Sequence[_Gain], found: Receipt | MixReceipt) -> Iterator
         yield ""
 
 
-def _say_stand_in(found: Receipt | MixReceipt) -> str:
+def _say_stand_in(found: Receipt) -> str:
     """What a capture would give, if none was measured; or that there is nothing."""
     ladder = found.ladder
     places = set(ladder.stand_ins).intersection(ladder.places)
     best = next((gain for gain in _list_right(found) if gain.place in places), None)
     if best is None or any(item.place.runtime == "capture" for item in found.others):
         return _NOTHING
-    parts = found.parts if isinstance(found, MixReceipt) else (found,)
-    missing = {item.runtime for part in parts for item in part.unavailable}
-    told = ", but ftax.capture refuses it" if "capture" in missing else _HANDS_OVER
+    missing = {item.runtime for item in found.unavailable}
+    told = "" if "capture" in missing else _HANDS_OVER
     return (
         f"The same work without Python takes {format_time(best.latency_ns)} "
         f"({_say_times(best.speedup_ratio)}){told}."
     )
+
+
+def _say_refusal(gains: Sequence[_Gain], receipt: Receipt) -> Iterator[str]:
+    """Where nothing gives it back, why a capture does not; or why nothing is taken apart. With what
+    to change."""
+    reasons: dict[Place | None, str] = {item.place: item.reason for item in receipt.unavailable}
+    tape = reasons.get(receipt.ladder.without_python, "")
+    capture = reasons.get(Place(runtime="capture", host="python"), "")
+    if len(receipt.lines) == 1 and tape:
+        yield f"Nothing is taken apart: {_drop_name(tape)}."
+        yield ""
+    elif capture and not gains:
+        yield f"ftax.capture refuses it: {_drop_name(capture)}."
+        yield ""
+
+
+def _drop_name(reason: str) -> str:
+    """A reason without ``cannot capture Net: `` before it."""
+    told = reason.partition(": ")[2] if reason.startswith("cannot ") else reason
+    return cut(told, _LONGEST_REFUSAL)
+
+
+def _say_page_faults(receipt: Receipt) -> Iterator[str]:
+    for text in describe_page_faults(receipt.rungs[:1]):
+        yield f"{text[0].upper()}{text[1:]}."
+        yield ""
 
 
 def _say_times(ratio: float) -> str:

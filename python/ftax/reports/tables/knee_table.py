@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ftax.reports.numbers import BARE_CELL, Field, Numbers, Scalar, read_all
 from ftax.reports.table import Cell, Printout, Rows
-from ftax.sweeps.knee.record import Knee, KneePoint
+from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.side_by_side import mark_software, name_machines
 from ftax.timing.candidate import name_caller

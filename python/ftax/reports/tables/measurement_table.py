@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from ftax.reports.numbers import CELL, Field, Numbers, read_all
 from ftax.reports.table import Printout, Rows
 from ftax.timing.candidate import name_caller
-from ftax.timing.measurement import Measurement, describe_slow_calls
-from ftax.timing.units import (
+from ftax.timing.measurement import (
+    Measurement,
+    describe_slow_calls,
     format_clock,
-    format_interval,
     format_measured,
     format_rounds,
-    format_time,
 )
+from ftax.timing.units import format_interval, format_time
 
 # What programs read of a measurement, by column.
 FIELDS: Mapping[str, Field] = {

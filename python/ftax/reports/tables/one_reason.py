@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ftax.ladders.findings import Laddered
 from ftax.ladders.lines import Line
-from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.warnings import TOO_FEW_TO_RESOLVE
 from ftax.timing.trust import DISTURBED_IN, TOO_FEW, find_disturbance
@@ -20,7 +18,7 @@ _MOST_S = 600.0  # that somebody may want to measure for
 _REMEDY = "leave the machine alone, or --patience 60 waits until it is quiet"
 
 
-def say_reason(found: Laddered) -> tuple[str, ...]:
+def say_reason(found: Receipt) -> tuple[str, ...]:
     """Why numbers are missing or not to go by, and what to do; () if all are."""
     if found.work_problem:
         remedy = "Measure a step whose work does not change."
@@ -28,12 +26,12 @@ def say_reason(found: Laddered) -> tuple[str, ...]:
     what, why = _name_unresolved(found), _find_cause(found)
     if what:
         return (f"! {what} not resolved: {why}.", "")
-    warnings = _list_warnings(found)
+    warnings = found.collect_warnings()
     is_told = find_disturbance(warnings) or _find_interruption(warnings)
     return (f"! {why[0].upper()}{why[1:]}.", "") if is_told else ()
 
 
-def _name_unresolved(found: Laddered) -> str:
+def _name_unresolved(found: Receipt) -> str:
     """``'launch and graph are'``; "" if all lines are resolved."""
     lines = [line for line in found.lines if not line.resolved]
     if found.rungs[0].doubt:
@@ -44,9 +42,9 @@ def _name_unresolved(found: Laddered) -> str:
     return f"{names[0].upper()}{names[1:]} {'is' if len(lines) == 1 else 'are'}" if names else ""
 
 
-def _find_cause(found: Laddered) -> str:
+def _find_cause(found: Receipt) -> str:
     """The one that makes the others likely, with its remedy."""
-    warnings = _list_warnings(found)
+    warnings = found.collect_warnings()
     if interruption := _find_interruption(warnings):
         return f"{interruption}; run it again to the end"
     if disturbance := find_disturbance(warnings):
@@ -65,19 +63,12 @@ def _find_interruption(warnings: Sequence[str]) -> str:
     return next((text for text in warnings if text.startswith("interrupted")), "")
 
 
-def _say_duration(lines: Sequence[Line], found: Laddered) -> str:
+def _say_duration(lines: Sequence[Line], found: Receipt) -> str:
     """How long to measure until they are resolved, as far as the rounds tell."""
-    parts = found.parts if isinstance(found, MixReceipt) else [found]
-    measured = [
-        item for part in parts if isinstance(part, Receipt) for item in (*part.rungs, *part.others)
-    ]
+    measured = (*found.rungs, *found.others)
     needed = max((line.rounds_needed or math.inf for line in lines), default=0)
     whole_ns = sum(item.burst * sum(map(sum, item.samples_ns)) for item in measured)
     seconds = needed / len(found.rungs[0].values_ns) * whole_ns / 1e9
     if seconds <= _MOST_S:
         return f"--duration {max(math.ceil(seconds), 1)} should do"
     return f"{'it' if len(lines) == 1 else 'they'} may as well be nothing"
-
-
-def _list_warnings(found: Laddered) -> list[str]:
-    return found.collect_warnings() if isinstance(found, Receipt | MixReceipt) else []

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 
 from ftax.instruments.trace.timeline import PARTS
 from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.findings import Laddered
 from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.reports.numbers import CELL, Field, Numbers, Scalar, read_all
 from ftax.reports.tables.measurement_table import FIELDS
@@ -77,7 +76,7 @@ _OPERATORS = (
 
 def number_receipt(receipt: Receipt) -> Numbers:
     """Lines from top to bottom, runtimes from the fastest on, then what could not be measured."""
-    return Numbers.of(COLUMNS, list_rows(receipt))
+    return Numbers.of(COLUMNS, _list_rows(receipt))
 
 
 def number_operators(receipt: Receipt, *, by_kind: bool) -> Numbers:
@@ -106,18 +105,12 @@ def number_operators(receipt: Receipt, *, by_kind: bool) -> Numbers:
     return Numbers.of(_OPERATORS, rows)
 
 
-def number_lines(found: Laddered, cell: Mapping[str, Scalar]) -> Iterator[dict[str, Scalar]]:
-    """Lines from top to bottom, each a row."""
-    for line in found.lines:
-        own = {"confidence": found.rungs[0].confidence, **read_all(line, _LINE)}
-        yield {"part": "line", **cell, **own}
-
-
-def list_rows(receipt: Receipt) -> Iterator[dict[str, Scalar]]:
+def _list_rows(receipt: Receipt) -> Iterator[dict[str, Scalar]]:
     """The rows of `number_receipt`."""
     top = receipt.rungs[0]
     cell = read_all(top, CELL) | {"label": receipt.label, "runtime": None, "host": None}
-    yield from number_lines(receipt, cell)
+    for line in receipt.lines:
+        yield {"part": "line", **cell, "confidence": top.confidence, **read_all(line, _LINE)}
     evidence = {item.place: item for item in receipt.evidence}
     readings = {item.place: item for item in receipt.readings}
     for row in receipt.runtimes:

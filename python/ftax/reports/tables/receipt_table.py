@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ftax.ladders.findings import Laddered
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import FIRST, Receipt
 from ftax.reports.table import Printout, Rows, say
@@ -19,15 +18,9 @@ from ftax.reports.tables.runtime_table import (
 )
 from ftax.timing.candidate import name_caller
 from ftax.timing.cell import Cell
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, format_clock, format_measured, format_rounds
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import (
-    format_clock,
-    format_interval,
-    format_measured,
-    format_rounds,
-    format_time,
-)
+from ftax.timing.units import format_interval, format_time
 
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:
@@ -79,7 +72,7 @@ def draw_receipt(receipt: Receipt) -> Printout:
     """The receipt as it is printed."""
     gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
     return Printout(
-        head=(*say_again(receipt), *say_first(receipt)),
+        head=(*say_again(receipt), *_say_first(receipt)),
         tables=(*make_receipt_tables(receipt), *gpu.tables),
         notes=(
             *gpu.notes,
@@ -98,7 +91,7 @@ def say_again(receipt: Receipt) -> tuple[str, ...]:
     return (str(first), "") if first else ()
 
 
-def say_first(found: Laddered) -> tuple[str, ...]:
+def _say_first(found: Receipt) -> tuple[str, ...]:
     """What a reader has to know before the first number, if no line is to go by."""
     if doubt := found.rungs[0].doubt:
         return (f"Nothing below is resolved: {doubt}.", "")
@@ -121,41 +114,22 @@ def make_line_table(receipt: Receipt) -> Rows:
         *list_threads(receipt.rungs[0]),
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
     ]
-    title = f"Receipt: {', '.join(words)}"
-    return draw_lines(receipt, title, cell.units, cell.unit if cell.units > 1 else "")
-
-
-def draw_lines(found: Laddered, title: str, units: float, unit: str) -> Rows:
-    """The lines of a ladder, and what they sum to; with the time of each of ``units``, if ``unit``
-    says what they are."""
-    top, lines = found.rungs[0], found.lines
+    top, lines = receipt.rungs[0], receipt.lines
     with_host = any(line.host_ns is not None for line in lines)
-    per_unit = units if unit else None
-    rows = [_make_line(line, with_host, per_unit) for line in lines]
+    units = cell.units if cell.units > 1 else None
+    rows = [_make_line(line, with_host, units) for line in lines]
     total = (f"= {top.place.runtime}, called from {name_caller(top.place.host)}",
              format_measured(top),
-             *([format_time(found.latency_ns / per_unit)] if per_unit else []),
+             *([format_time(receipt.latency_ns / units)] if units else []),
              format_interval(top.interval_ns), "100.0%",
-             *([_format_issue(found)] if with_host else []), "")  # fmt: skip
+             *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
+    per_unit = [f"a {cell.unit}"] if units else []
+    numeric = ("exposed" if with_host else "time", *per_unit, "95 % interval", "share",
+               *(["host"] if with_host else []))  # fmt: skip
     return Rows(
-        title=title,
-        columns=(
-            "what",
-            "exposed" if with_host else "time",
-            *([f"a {unit}"] if unit else []),
-            "95 % interval",
-            "share",
-            *(["host"] if with_host else []),
-            "what it is",
-        ),
-        numeric=(
-            "exposed",
-            "time",
-            f"a {unit}",
-            "95 % interval",
-            "share",
-            "host",
-        ),
+        title=f"Receipt{f' {receipt.label}' if receipt.label else ''}: {', '.join(words)}",
+        columns=("what", *numeric, "what it is"),
+        numeric=numeric,
         gives_way=("host", "share"),
         legend="what it is",
         rows=(*rows, total),
@@ -163,8 +137,8 @@ def draw_lines(found: Laddered, title: str, units: float, unit: str) -> Rows:
 
 
 def name_work(cell: Cell, name: str) -> str:
-    """``bert``, or ``llama, decode step of 8 tokens``."""
-    if cell.step == "forward":
+    """``bert``, or ``llama, decode step of 8 tokens``; of a function its name."""
+    if cell.step == "forward" or (cell.step == "step" and cell.units == 1):
         return name
     unit = f" of {cell.units} {cell.unit}s" if cell.units > 1 else ""
     return f"{name}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"
@@ -225,7 +199,7 @@ def make_phase_table(receipt: Receipt) -> Rows:
     )
 
 
-def _make_line(line: Line, with_host: bool, units: float | None) -> tuple[str, ...]:
+def _make_line(line: Line, with_host: bool, units: int | None) -> tuple[str, ...]:
     name = line.name
     if line.problem:
         name += f"\n(no tax: {line.problem})"
@@ -243,7 +217,7 @@ def _make_line(line: Line, with_host: bool, units: float | None) -> tuple[str, .
     )
 
 
-def _format_issue(found: Laddered) -> str:
+def _format_issue(found: Receipt) -> str:
     issue = next((item.issue_ns for item in found.evidence), None)
     return say(issue, format_time)
 

@@ -11,14 +11,13 @@ from textwrap import indent
 from ftax.errors import LEFT_OUT, LONGEST_REASON, cut, shorten
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.ladders.rows import RuntimeRow
-from ftax.ladders.runtime_comparison import RuntimeComparison
-from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
+from ftax.reports.table import NOTHING, Cell, Rows, say
 from ftax.reports.tables.energy_table import format_bytes
 from ftax.reports.tables.measurement_table import make_percentile_table
-from ftax.reports.tables.receipt_numbers import number_receipt
 from ftax.timing.candidate import name_caller
+from ftax.timing.measurement import format_measured
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_interval, format_measured, format_time
+from ftax.timing.units import format_interval, format_time
 
 _LONGEST_OUTPUTS = 100  # characters; a warning says more
 _TEXT = ("runtime", "called from", "of", "outputs", "kernels against eager's")
@@ -70,21 +69,6 @@ def say_where_errors_are(receipt: Receipt) -> tuple[str, ...]:
     if not any(item.error and item.reason.count(LEFT_OUT) for item in receipt.unavailable):
         return ()
     return ("All of an error is in the record (--json FILE): ftax show FILE --all.", "")
-
-
-def draw_runtimes(comparison: RuntimeComparison) -> Printout:
-    """What `ftax.compare_runtimes` gives, as it is printed: a receipt without the ladder."""
-    receipt = comparison.receipt
-    return Printout(
-        tables=(*make_runtime_tables(receipt), *make_unavailable_tables(receipt)),
-        notes=(
-            *say_where_errors_are(receipt),
-            receipt.recommendation,
-            *show_adoption(receipt),
-        ),
-        warnings=tuple(receipt.collect_warnings()),
-        numbers=lambda: number_receipt(receipt),
-    )
 
 
 def show_adoption(receipt: Receipt) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def _format_side(item: CellChange, side: str) -> str:
     cell = item.a if side == "a" else item.b
     latency = item.result.latency_a_ns if side == "a" else item.result.latency_b_ns
     doubt = item.result.doubt.startswith(f"{side}: ")
-    return format_latency(latency or 0.0, "doubt" if doubt else "", cell.disturbance)
+    return format_latency(latency, "doubt" if doubt else "", cell.disturbance)
 
 
 def _list_numbers(comparisons: Sequence[SweepComparison]) -> Iterator[dict[str, Scalar]]:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ftax.reports.numbers import BARE_CELL, Field, Numbers, read, read_all
 from ftax.reports.options import COLUMNS, describe_options, read_column
 from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
-from ftax.reports.tables.machine_table import make_machine_table
-from ftax.reports.tables.variance_table import make_variance_table
+from ftax.reports.tables.machine_table import make_machine_table, make_variance_table
 from ftax.sweeps.record import GPU, REPETITION, drop_options
 from ftax.sweeps.side_by_side import group_shared, line_up, name_machines
 from ftax.timing.units import format_interval, format_latency, format_time

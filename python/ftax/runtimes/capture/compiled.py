@@ -25,9 +25,8 @@ from ftax.runtimes.capture.gradients import Gradients
 from ftax.runtimes.capture.graph import GraphReplay, check_layouts, find_launch
 from ftax.runtimes.capture.guards import guard_state
 from ftax.runtimes.capture.program import Program
+from ftax.runtimes.cuda_graph import capture_request, require_cuda_build
 from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.graph.cuda_graph import require_cuda_build
-from ftax.runtimes.graph.runner_graph import capture_request
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.tape.tape import COMPILED, preserve_state
 from ftax.steps.compiled_graphs import CalledGraph, list_called_graphs

@@ -13,7 +13,7 @@ import torch
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.capture.transfers import bake_transfers
-from ftax.runtimes.graph.cuda_graph import require_cuda_build
+from ftax.runtimes.cuda_graph import require_cuda_build
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph, capture
 from ftax.runtimes.workspace import Workspace

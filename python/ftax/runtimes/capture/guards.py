@@ -61,6 +61,9 @@ _MODULE_STATE = frozenset(
     )
 )
 _SCALER_STATES = "_per_optimizer_states"
+# What counts calls beside a step. Only names that stand in code read it: models of transformers
+# make names up, and each count would then be a part of the step.
+_COUNTING = (torch.optim.lr_scheduler.LRScheduler,)
 # Objects that read attributes by names that stand in no code.
 _READERS = (operator.attrgetter, operator.methodcaller)
 
@@ -205,7 +208,9 @@ class _Walk:
         self.gradients = gradients if names is None or "grad" in names or has_autograd else None
         self._codes, self._has_autograd = frozenset(map(id, executed.codes)), has_autograd
         self._names, self._asked = names, list_asked(executed.codes)
-        self._modules = list_names(executed.codes)  # by which a Python module is reached in another
+        self._written = list_names(
+            executed.codes
+        )  # in the code; `names` is None where it makes more
         self.has_met_readers = False
         self._seen: dict[int, object] = {}  # holds what is made on the way
         self._functions: dict[int, object] = {}
@@ -391,7 +396,7 @@ class _Walk:
             for key, value in space.items()
             if key not in OF_EACH_MODULE
             and (
-                key in self._modules
+                key in self._written
                 if isinstance(value, types.ModuleType)
                 else self._names is None or key in self._names
             )
@@ -460,10 +465,10 @@ class _Walk:
             self.state.guards.add_attribute(_Contents(lambda: _list_stages(value)), "now")
             self.state.guards.add_items(space, keys)
             self.note(path)
-        elif self._names is None:
+        elif self._names is None and not isinstance(value, _COUNTING):
             self._guard_dict(space, path)
         else:
-            missing = _list_missing(value, space, self._names, self._asked)
+            missing = _list_missing(value, space, self._written, self._asked)
             self.note(path)
             self.state.guards.add_items(space, [*keys, *missing])
         if self.state.guards.add_dict_of(value):
@@ -471,7 +476,7 @@ class _Walk:
         self._visit_items(space, keys, path)
 
     def _reads(self, owner: object, key: str) -> bool:
-        if self._names is None or key in self._names:
+        if key in self._written or (self._names is None and not isinstance(owner, _COUNTING)):
             return True
         return isinstance(owner, nn.Module) and key in _MODULE_STATE
 

@@ -61,6 +61,8 @@ from ftax.steps.writes import find_storage, list_storages
 
 OnHostRead = Literal["refuse", "check"]
 _NEVER = 1 << 30  # collections of younger objects
+# What each call of a learning-rate scheduler changes.
+_OF_SCHEDULES = ("last_epoch", "_step_count", "_last_lr")
 
 
 class _Recorded:
@@ -584,11 +586,9 @@ def _look(
         run()
     if changed := state.find_change():
         name = state.name_change()
-        remedy = f"; or, if nothing depends on it, give ignore=({name!r},)" if name else ""
         raise UnsupportedError(
             f"cannot capture {loaded.name}: each call changes {changed}, which a replay would "
-            "leave as it is: keep it in a tensor that is written in place, or change it outside of "
-            f"the call{remedy}"
+            f"leave as it is: {_choose_remedy(name)}"
         )
     if may_go_on and loaded.has_autograd:
         raise UnsupportedError(
@@ -613,6 +613,16 @@ def _look(
                 "keep what it needs of it in a tensor of its own"
             )
     return state
+
+
+def _choose_remedy(name: str) -> str:
+    """What to do about an attribute that each call changes."""
+    if name in _OF_SCHEDULES:
+        return "call scheduler.step() outside of the captured call"
+    ignored = f"; or, if nothing depends on it, give ignore=({name!r},)" if name else ""
+    return (
+        "keep it in a tensor that is written in place, or change it outside of the call" + ignored
+    )
 
 
 def _refuse_gradients_of(inputs: Sequence[torch.Tensor], gradients: Gradients, name: str) -> None:

@@ -1,8 +1,7 @@
 """AOTInductor: exported by torch.export, compiled ahead of time, run from a package.
 
-The surprising choice: a fresh package is first loaded and run in a process of its own. It is code
-made a moment ago by whatever compiler this machine has, and where that does not fit torch it does
-not raise: it ends the process.
+A fresh package is first loaded and run in another process. It is code that this machine's compiler
+made a moment ago, and where that does not fit torch it ends the process.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import functools
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,21 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError, UnsupportedError, describe_fault, is_out_of_memory
+from ftax.runtimes.cache import write_through_memory
 from ftax.runtimes.candidates import drive_python, grad_mode
-from ftax.runtimes.compilers.aoti_trial import try_package
 from ftax.runtimes.compilers.flattened import Flattened
 from ftax.runtimes.compilers.inductor import (
     caches_in,
     name_device,
     sound_compiler,
 )
-from ftax.runtimes.disk import write_through_memory
-from ftax.runtimes.graph.runner_graph import prepare_graph
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.preparation import Preparation
-from ftax.workers.time_limit import time_limit
+from ftax.workers.child import Line
+from ftax.workers.process import WorkerDied, run_task
+from ftax.workers.time_limit import default_seconds, time_limit
 
 _FILE = "model.pt2"
 
@@ -45,7 +44,10 @@ def prepare_aoti(workspace: Workspace, host: Host) -> Candidate:
     runner: _core.Runner
     call: Callable[[], Any]
     if host == "cpp":
-        cpp_runner = _make_runner(workspace, package, runtime, single_threaded=False)
+        cpp_runner = _core.AotiRunner(
+            str(package), runtime, device=loaded.device, grad_mode=grad_mode(workspace)
+        )
+        cpp_runner.bind_inputs(inputs)
         runner, call = cpp_runner, cpp_runner.run
     else:
         index = torch.device(loaded.device).index
@@ -58,17 +60,6 @@ def prepare_aoti(workspace: Workspace, host: Host) -> Candidate:
             return flatten_outputs(call())
 
     return Candidate(runtime=runtime, host=host, runner=runner, run=run, preparation=preparation)
-
-
-def prepare_aoti_graph(workspace: Workspace, host: Host) -> Candidate:
-    """The package, run by C++, captured as one CUDA graph."""
-    runtime = "aoti-cuda-graph"
-    package, preparation = make_package(workspace)
-
-    def make_runner() -> _core.AotiRunner:
-        return _make_runner(workspace, package, runtime, single_threaded=True)
-
-    return prepare_graph(workspace, host, runtime, make_runner, preparation)
 
 
 def make_package(workspace: Workspace) -> tuple[Path, Preparation]:
@@ -138,16 +129,37 @@ def _load(package: Path, device_index: int) -> Callable[..., Any]:
     return model
 
 
-def _make_runner(
-    workspace: Workspace, package: Path, runtime: str, *, single_threaded: bool
-) -> _core.AotiRunner:
-    loaded = workspace.loaded
-    runner = _core.AotiRunner(
-        str(package),
-        runtime,
-        device=loaded.device,
-        grad_mode=grad_mode(workspace),
-        single_threaded=single_threaded,
-    )
-    runner.bind_inputs(loaded.flat_inputs())
-    return runner
+def try_package(package: Path, inputs: Sequence[torch.Tensor]) -> dict[str, object]:
+    """Load and run ``package`` in a worker, which says each call before it makes it: the last one
+    is that in which it died.
+
+    Raises UnsupportedError, naming the call and the signal or the error, if the worker fails.
+    """
+    calls: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="ftax-") as folder:
+        path = Path(folder) / "inputs.pt"
+        write_through_memory(path, lambda file: torch.save(list(inputs), file))
+        job = {"package": str(package), "inputs": str(path)}
+        task = "ftax.runtimes.compilers.aoti:load_and_run"
+        try:
+            for answer in run_task(task, job, limit_s=default_seconds()):
+                calls.append(answer["name"])
+        except WorkerDied as death:
+            call = calls[-1] if calls else "import torch"
+            raise UnsupportedError(f"{call} fails in a process of its own: {death}") from death
+    return {"calls": calls}
+
+
+def load_and_run(job: Mapping[str, str], line: Line) -> None:
+    """The task of the worker."""
+    # On the CPU first: weights_only loads tensors and nothing else.
+    tensors = torch.load(job["inputs"], weights_only=True)
+    line.say("call", name="torch._inductor.aoti_load_package")
+    device = next((tensor.device for tensor in tensors if tensor.is_cuda), torch.device("cpu"))
+    index = -1 if device.index is None else device.index
+    model = torch._inductor.aoti_load_package(job["package"], device_index=index)
+    line.say("call", name="AOTICompiledModel.__call__")
+    with torch.inference_mode():
+        model(*tensors)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -27,8 +27,7 @@ from ftax import _core
 from ftax.errors import UnsupportedError, describe_fault, is_out_of_memory
 from ftax.runtimes.candidates import drive_python, grad_mode
 from ftax.runtimes.compilers.torch_compile import Compilation, find_compilation, judge_rounds
-from ftax.runtimes.graph.cuda_graph import require_cuda_build
-from ftax.runtimes.graph.runner_graph import capture_request
+from ftax.runtimes.cuda_graph import capture_request, require_cuda_build
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import find_asked_guards, list_called_graphs

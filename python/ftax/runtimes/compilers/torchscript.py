@@ -19,16 +19,13 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe, describe_fault
-from ftax.runtimes.cache import Artefact
+from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe
+from ftax.runtimes.cache import Artefact, write_through_memory
 from ftax.runtimes.candidates import drive_python, grad_mode
 from ftax.runtimes.compilers.flattened import Flattened
-from ftax.runtimes.disk import write_through_memory
-from ftax.runtimes.graph.runner_graph import prepare_graph
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.timing.candidate import Candidate, Host
-from ftax.timing.preparation import Preparation
 
 _FILE = "model.pt"
 _RUNS_TO_COMPILE = 3  # the first profiles, the next compile
@@ -42,23 +39,6 @@ def prepare_torchscript(workspace: Workspace, host: Host) -> Candidate:
 def prepare_frozen(workspace: Workspace, host: Host) -> Candidate:
     """The trace with weights and modules folded in (torch.jit.freeze)."""
     return _prepare(workspace, host, "torchscript-frozen", frozen=True)
-
-
-def prepare_optimized(workspace: Workspace, host: Host) -> Candidate:
-    """The frozen trace after torch.jit.optimize_for_inference, which is done after loading, since
-    its result cannot be saved."""
-    return _prepare(workspace, host, "torchscript-optimized", frozen=True, optimize=True)
-
-
-def prepare_torchscript_graph(workspace: Workspace, host: Host) -> Candidate:
-    """The frozen trace, run by C++, captured as one CUDA graph."""
-    runtime = "torchscript-cuda-graph"
-    path, preparation = _get_file(workspace, frozen=True)
-
-    def make_runner() -> _core.TorchScriptRunner:
-        return _make_runner(workspace, path, runtime, optimize=False)
-
-    return prepare_graph(workspace, host, runtime, make_runner, preparation)
 
 
 def prepare_file(
@@ -106,20 +86,20 @@ def _make_file(workspace: Workspace, *, frozen: bool) -> Artefact:
     )
 
 
-def _prepare(
-    workspace: Workspace, host: Host, runtime: str, *, frozen: bool, optimize: bool = False
-) -> Candidate:
+def _prepare(workspace: Workspace, host: Host, runtime: str, *, frozen: bool) -> Candidate:
     loaded = workspace.loaded
-    path, preparation = _get_file(workspace, frozen)
+    artefact = _make_file(workspace, frozen=frozen)
+    path = artefact.folder / _FILE
     runner: _core.Runner
     call: Callable[[], Any]
     if host == "cpp":
-        cpp_runner = _make_runner(workspace, path, runtime, optimize)
+        cpp_runner = _core.TorchScriptRunner(
+            str(path), runtime, device=loaded.device, grad_mode=grad_mode(workspace)
+        )
+        cpp_runner.bind_inputs(loaded.flat_inputs())
         runner, call = cpp_runner, cpp_runner.run
     else:
         module = _load(path, loaded.device)
-        if optimize:
-            module = _optimize(module, loaded.name)
         call = functools.partial(module, *loaded.flat_inputs())
         runner = drive_python(workspace, runtime, call)
 
@@ -136,36 +116,8 @@ def _prepare(
         host=host,
         runner=runner,
         run=run,
-        preparation=preparation.also(compile_seconds=compile_seconds),
+        preparation=artefact.to_preparation(compile_seconds=compile_seconds),
     )
-
-
-def _get_file(workspace: Workspace, frozen: bool) -> tuple[Path, Preparation]:
-    """The trace on disk, and what making it cost."""
-    artefact = _make_file(workspace, frozen=frozen)
-    return artefact.folder / _FILE, artefact.to_preparation()
-
-
-def _make_runner(
-    workspace: Workspace, path: Path, runtime: str, optimize: bool
-) -> _core.TorchScriptRunner:
-    loaded = workspace.loaded
-    runner = _core.TorchScriptRunner(
-        str(path), runtime, device=loaded.device, grad_mode=grad_mode(workspace), optimize=optimize
-    )
-    runner.bind_inputs(loaded.flat_inputs())
-    return runner
-
-
-def _optimize(module: Any, name: str) -> Any:
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # as when loading
-        try:
-            return torch.jit.optimize_for_inference(module)
-        except Exception as error:
-            raise UnsupportedError(
-                f"torch.jit.optimize_for_inference failed on {name}: {describe_fault(error)}"
-            ) from error
 
 
 def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, object]:

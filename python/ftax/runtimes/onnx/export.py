@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Literal, TextIO
 
 import torch
 from torch import nn
@@ -54,17 +54,9 @@ class OnnxExport:
 
 
 def export_onnx(
-    module: nn.Module,
-    inputs: Sequence[torch.Tensor],
-    path: Path,
-    *,
-    dynamo: bool = True,
-    free: Sequence[Sequence[int]] | None = None,
+    module: nn.Module, inputs: Sequence[torch.Tensor], path: Path, *, dynamo: bool = True
 ) -> OnnxExport:
     """Export `module(*inputs)`, which returns tensors only, to the file `path` with fixed shapes.
-
-    `free` are, of each input, dimensions of any size; only the exporter of `torch.export` programs
-    does that, and the weights then have a file of their own.
 
     A module with other arguments or results has to be wrapped (`compilers.flattened`). torch's
     exporter of `torch.export` programs comes first because the older one cannot export GPT-2; the
@@ -77,14 +69,14 @@ def export_onnx(
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise UnavailableError(f"exporting to ONNX needs `pip install {' '.join(missing)}`")
-    exporters: tuple[Exporter, ...] = ("dynamo", "torchscript") if free is None else ("dynamo",)
+    exporters: tuple[Exporter, ...] = ("dynamo", "torchscript")
     reasons: list[str] = []
     for exporter in exporters if dynamo else exporters[::-1]:
         messages: list[str] = []
         start = time.perf_counter()
         try:
             with capture_output(messages), torch.no_grad():
-                opset, input_names, output_names = _export(module, inputs, path, exporter, free)
+                opset, input_names, output_names = _export(module, inputs, path, exporter)
         except Exception as error:
             _remove_export(path)
             _refuse_full_disk(error, path)
@@ -107,11 +99,7 @@ def export_onnx(
 
 
 def _export(
-    module: nn.Module,
-    inputs: Sequence[torch.Tensor],
-    path: Path,
-    exporter: Exporter,
-    free: Sequence[Sequence[int]] | None,
+    module: nn.Module, inputs: Sequence[torch.Tensor], path: Path, exporter: Exporter
 ) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
     """Export and check the file; its opset, input names and output names."""
     import onnx
@@ -124,29 +112,16 @@ def _export(
         str(path),
         dynamo=exporter == "dynamo",
         input_names=input_names,
-        external_data=free is not None
-        or sum(weight.nbytes for weight in weights) > EMBEDDED_LIMIT_BYTES,
+        external_data=sum(weight.nbytes for weight in weights) > EMBEDDED_LIMIT_BYTES,
         verbose=False,
-        dynamic_shapes=None if free is None else _describe_free(free),
     )
     onnx.checker.check_model(str(path))
     model = onnx.load(str(path), load_external_data=False)
     found = [value.name for value in model.graph.input]
     if found != input_names:
         raise RuntimeError(f"the file has inputs {found} in place of {input_names}")
-    for value, places in zip(model.graph.input, free or (), strict=free is not None):
-        for place in places:
-            if size := value.type.tensor_type.shape.dim[place].dim_value:
-                raise RuntimeError(f"{value.name} is of size {size} in dimension {place} for good")
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     return opset, tuple(found), tuple(value.name for value in model.graph.output)
-
-
-def _describe_free(free: Sequence[Sequence[int]]) -> tuple[Any, ...]:
-    """As the exporter takes it: of the only argument, which holds all inputs."""
-    from torch.export import Dim
-
-    return (tuple(dict.fromkeys(places, Dim.AUTO) for places in free),)
 
 
 def _describe_cause(error: BaseException) -> str:

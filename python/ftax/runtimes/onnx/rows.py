@@ -7,7 +7,6 @@ inputs than the model's, which a captured graph that computes nothing would not 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +23,12 @@ from ftax.errors import (
     UnavailableError,
     UnsupportedError,
     describe,
-    is_out_of_memory,
 )
 from ftax.runtimes.adoption import make_request
 from ftax.runtimes.cache import Artefact
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.compilers.flattened import Flattened
 from ftax.runtimes.onnx.export import export_onnx
-from ftax.runtimes.onnx.fusions import fuse_transformer
 from ftax.runtimes.onnx.sessions import (
     Inputs,
     bind_session,
@@ -40,12 +37,11 @@ from ftax.runtimes.onnx.sessions import (
     make_python_session,
 )
 from ftax.runtimes.onnx.settings import SessionSettings, match_torch
-from ftax.runtimes.onnx.sizes import export_all_sizes, write_size
-from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.streams import enter_stream, make_stream, wrap_runner
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.tensors import copy_into
 from ftax.steps.user_inputs import split_inputs
 from ftax.timing.candidate import Buffers, Candidate, Host
 from ftax.timing.preparation import Preparation
@@ -81,20 +77,6 @@ def prepare_run(workspace: Workspace, host: Host) -> Candidate:
         preparation=artefact.to_preparation(session=settings.to_facts()),
         options=_find_options(workspace),
     )
-
-
-def prepare_defaults(workspace: Workspace, host: Host) -> Candidate:
-    """The same file with ONNX Runtime's own numeric modes, and threads that spin in a request."""
-    settings = replace(_start(workspace), spinning=True)
-    return _prepare(workspace, host, "onnxruntime-defaults", make_file(workspace), settings)
-
-
-def prepare_fused(workspace: Workspace, host: Host) -> Candidate:
-    """The file after ONNX Runtime's fusions for transformers, which are written in Python."""
-    source = make_file(workspace)
-    settings, warnings = _match(workspace, source)
-    artefact = _fuse(workspace, source)
-    return _prepare(workspace, host, "onnxruntime-fused", artefact, settings, warnings)
 
 
 def prepare_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
@@ -142,10 +124,6 @@ def make_file(workspace: Workspace) -> Artefact:
     """The model as an ONNX file, in the cache."""
     loaded = workspace.loaded
 
-    if workspace.many_sizes and loaded.identity():
-        with contextlib.suppress(UnsupportedError):  # then each size has an export of its own
-            return _export_size(workspace)
-
     def make(folder: Path) -> Mapping[str, object]:
         export = export_onnx(Flattened(loaded), loaded.flat_inputs(), folder / _FILE)
         return {
@@ -158,19 +136,6 @@ def make_file(workspace: Workspace) -> Artefact:
     return workspace.artefact("onnx", {}, make)
 
 
-def make_fused_file(workspace: Workspace) -> Artefact:
-    """The same file fused, in the cache beside it."""
-    return _fuse(workspace, make_file(workspace))
-
-
-def _fuse(workspace: Workspace, source: Artefact) -> Artefact:
-    def make(folder: Path) -> Mapping[str, object]:
-        facts = fuse_transformer(workspace.loaded, source.folder / _FILE, folder / _FILE)
-        return {**facts, "exporter": source.facts.get("exporter")}
-
-    return workspace.artefact("onnx-fused", {}, make)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """A session under one host, and the memory that it reads and writes."""
@@ -181,6 +146,11 @@ class _Row:
     stream: torch.cuda.Stream | None
     details: Mapping[str, object]
     warnings: tuple[str, ...]
+
+    def feed(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Put ``inputs`` into the memory that is read."""
+        with enter_stream(self.stream):
+            copy_into(self.buffers.inputs, inputs)
 
     def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The outputs on ``inputs``, which stay in the memory that is read."""
@@ -198,18 +168,15 @@ def _prepare(
     warnings: tuple[str, ...] = (),
 ) -> Candidate:
     loaded = workspace.loaded
-    inputs = loaded.flat_inputs()
     path = artefact.folder / _FILE
     row = _open(path, _copy(loaded), host, runtime, settings, workspace.stream)
-    checks = check_on_both_inputs(workspace, row.run, name=runtime, refuse=False)
-    row.run(inputs)  # the memory has the second input
     return Candidate(
         runtime=runtime,
         host=host,
         runner=row.runner,
-        run=lambda: row.run(inputs),
+        run=lambda: row.run(row.buffers.inputs),
+        feed=row.feed,
         preparation=artefact.to_preparation(**row.details),
-        checks=checks,
         options=_find_options(workspace),
         warnings=(*warnings, *row.warnings),
         buffers=row.buffers,
@@ -302,14 +269,10 @@ def _start(workspace: Workspace) -> SessionSettings:
 
 def _match(workspace: Workspace, artefact: Artefact) -> tuple[SessionSettings, tuple[str, ...]]:
     """Settings in torch's numeric modes, for the model in ``artefact``; with warnings."""
-    return _match_file(workspace, artefact.folder / _FILE)
-
-
-def _match_file(workspace: Workspace, path: Path) -> tuple[SessionSettings, tuple[str, ...]]:
     settings = _start(workspace)
     if not settings.on_cuda:
         return settings, ()
-    operators = _count_operators(path)
+    operators = _count_operators(artefact.folder / _FILE)
     options, warnings = match_torch(operators, float32=workspace.loaded.dtype == "fp32")
     return replace(settings, provider_options=options), warnings
 
@@ -331,29 +294,3 @@ def _count_operators(path: Path) -> Counter[str]:
         ) from error
     model = onnx.load(str(path), load_external_data=False)
     return Counter(node.op_type for node in model.graph.node)
-
-
-def _find_fault(path: Path, loaded: LoadedModel) -> str | None:
-    """What is wrong with a file for the inputs of ``loaded``. Raises UnsupportedError if memory is
-    short, which says nothing about the file."""
-    workspace = Workspace(loaded)
-    settings, _ = _match_file(workspace, path)
-    try:
-        row = _open(path, _copy(loaded), "cpp", "onnxruntime", settings, workspace.stream)
-        checks = check_on_both_inputs(workspace, row.run, name="onnxruntime", refuse=False)
-    except (InvalidArgumentError, RunnerError) as error:
-        if is_out_of_memory(str(error)):
-            raise UnsupportedError(str(error)) from error
-        return str(error)
-    return checks.judge_outputs().problem or None
-
-
-def _export_size(workspace: Workspace) -> Artefact:
-    def make(folder: Path) -> Mapping[str, object]:
-        source = export_all_sizes(workspace.loaded, _find_fault)
-        write_size(source.folder, workspace.loaded.flat_inputs(), folder / _FILE)
-        known = ("exporter", "opset", "exporter_messages")
-        facts = {name: source.facts[name] for name in known}
-        return {**facts, "fallback_reason": None, "all_sizes_from_cache": source.from_cache}
-
-    return workspace.artefact("onnx-size", {}, make)

@@ -75,7 +75,6 @@ def bind_session(path: Path, inputs: Inputs, settings: SessionSettings) -> Bound
         str(path),
         optimization=settings.optimization,
         intra_op_threads=settings.threads,
-        config_entries=settings.to_config(),
         provider="cuda" if settings.on_cuda else "cpu",
         provider_options=settings.provider_options,
         device_id=settings.device_index,
@@ -162,8 +161,7 @@ def make_python_session(path: Path, settings: SessionSettings) -> Any:
     levels = onnxruntime.GraphOptimizationLevel.__members__
     check_level(settings.optimization)
     options.graph_optimization_level = levels[name_level(settings.optimization)]
-    for key, value in settings.to_config().items():
-        options.add_session_config_entry(key, value)
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     providers: list[Any] = [_CPU]
     if settings.on_cuda:
         provider_options = {**settings.provider_options, "device_id": str(settings.device_index)}

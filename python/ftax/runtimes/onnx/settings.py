@@ -1,7 +1,7 @@
-"""How an ONNX Runtime session is set up: like torch, or as ONNX Runtime would by itself.
+"""How an ONNX Runtime session is set up: with torch's threads and numeric modes.
 
-The surprising choice: no pool of threads spins between requests, in the second case neither, though
-by default it spins for some 40 ms. It would burn the cores that the next runtime is timed on.
+No pool of threads spins. By default it does, for some 40 ms after a request, and burns the cores
+that the next runtime is timed on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class SessionSettings:
 
     threads: int = 1
     optimization: Optimization = "all"
-    spinning: bool = False  # within a request
     device: str = "cpu"
     stream: int = 0
     provider_options: Mapping[str, str] = field(default_factory=dict)  # CUDA only
@@ -58,21 +57,11 @@ class SessionSettings:
         """Whether ONNX Runtime captures the first run as a CUDA graph."""
         return self.provider_options.get("enable_cuda_graph") == "1"
 
-    def to_config(self) -> dict[str, str]:
-        """Entries of the session's configuration."""
-        spinning = str(int(self.spinning))
-        return {
-            "session.intra_op.allow_spinning": spinning,
-            "session.inter_op.allow_spinning": spinning,
-            "session.force_spinning_stop": "1",
-        }
-
     def to_facts(self) -> dict[str, object]:
         """JSON-able: what decides how the same file runs."""
         return {
             "optimization": self.optimization,
             "threads": self.threads,
-            "spinning": self.spinning,
             "provider_options": dict(self.provider_options),
         }
 

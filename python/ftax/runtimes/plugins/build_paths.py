@@ -24,9 +24,3 @@ def get_include() -> str:
         "ftax/runner.h is missing from this installation: "
         "`pip install --no-build-isolation --force-reinstall --no-deps ftax`"
     )
-
-
-def find_counting_library() -> Path | None:
-    """The library that counts allocations where it is preloaded; None if it was not built."""
-    path = _BUILT / "libftax_count_allocations.so"
-    return path if path.is_file() else None

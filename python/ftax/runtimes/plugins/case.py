@@ -15,7 +15,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError
-from ftax.runtimes.disk import write_through_memory
+from ftax.runtimes.cache import write_through_memory
 from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
 
@@ -100,7 +100,7 @@ def _ignore(call: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Subject:
+class TriedLibrary:
     """A library with its config, and the case to try it on. ``note`` is told of each call before it
     is made, so that a process which dies in one leaves its name."""
 
@@ -114,46 +114,40 @@ class Subject:
         self.note("loading the library")
         return _core.open_plugin(self.path)
 
-    def create(self, config: str | None = None, *, later: bool = False) -> _core.Plugin:
-        """A runner with nothing bound; ``later``: it is told what a later ftax would tell it."""
+    def create(self, config: str | None = None) -> _core.Plugin:
+        """A runner with nothing bound."""
         library = self.open_library()
         chosen = self.config if config is None else config
         self.note("create")
-        return _core.Plugin(library, chosen, self.case.device, self.case.threads, later)
+        return _core.Plugin(library, chosen, self.case.device, self.case.threads)
 
-    def bind(self, *, stream: int = 0, later: bool = False) -> BoundPlugin:
+    def bind(self, *, stream: int = 0) -> BoundPlugin:
         """A runner with the case's weights, main inputs, and outputs of its own bound."""
-        return BoundPlugin(self, self.create(later=later), stream)
+        return BoundPlugin(self, self.create(), stream)
 
 
 class BoundPlugin:
     """A runner with everything bound. ``inputs`` and ``outputs`` are the tensors that it works on;
     they live as long as this does."""
 
-    def __init__(self, subject: Subject, plugin: _core.Plugin, stream: int) -> None:
-        self.subject, self.plugin, self.stream = subject, plugin, stream
-        case = subject.case
-        for name, tensor in case.weights.items():
-            self.bind_tensor("weight", name, tensor)
-        self.bind_memory()
-
-    def __del__(self) -> None:
-        # The runner is destroyed next, with the last reference to it.
-        self.subject.note("destroy")
-
-    def bind_memory(self) -> None:
-        """Bind fresh inputs, with the values of the main ones, and fresh outputs."""
-        case = self.subject.case
+    def __init__(self, tried: TriedLibrary, plugin: _core.Plugin, stream: int) -> None:
+        self.tried, self.plugin, self.stream = tried, plugin, stream
+        case = tried.case
         self.inputs = [tensor.clone() for tensor in case.inputs[0]]
         self.outputs = [torch.empty_like(tensor) for tensor in case.references[0]]
         self.poison()
+        for name, tensor in case.weights.items():
+            self._bind("weight", name, tensor)
         for kind, tensors in (("input", self.inputs), ("output", self.outputs)):
             for place, tensor in enumerate(tensors):
-                self.bind_tensor(kind, f"{kind}{place}", tensor)
+                self._bind(kind, f"{kind}{place}", tensor)
 
-    def bind_tensor(self, kind: str, name: str, tensor: torch.Tensor) -> None:
-        """One call of bind, under any name."""
-        self.subject.note(f'bind("{name}")')
+    def __del__(self) -> None:
+        # The runner is destroyed next, with the last reference to it.
+        self.tried.note("destroy")
+
+    def _bind(self, kind: str, name: str, tensor: torch.Tensor) -> None:
+        self.tried.note(f'bind("{name}")')
         dtype = str(tensor.dtype).removeprefix("torch.")
         self.plugin.bind(kind, name, tensor.data_ptr(), list(tensor.shape), dtype)
 
@@ -169,44 +163,44 @@ class BoundPlugin:
             torch.full_like(right, torch.nan)
             if right.is_floating_point()
             else torch.bitwise_not(right)
-            for right in self.subject.case.references[0]
+            for right in self.tried.case.references[0]
         ]
 
     def settle(self) -> None:
         """Wait for all of the device, whatever the stream: for between the calls of a check."""
-        if torch.device(self.subject.case.device).type == "cuda":
-            torch.cuda.synchronize(self.subject.case.device)
+        if torch.device(self.tried.case.device).type == "cuda":
+            torch.cuda.synchronize(self.tried.case.device)
 
     def set_inputs(self, place: int) -> None:
         """Write input set ``place`` of the case into the memory that is bound."""
-        for bound, value in zip(self.inputs, self.subject.case.inputs[place], strict=True):
+        for bound, value in zip(self.inputs, self.tried.case.inputs[place], strict=True):
             bound.copy_(value)
         self.settle()
 
     def prepare(self) -> None:
         """One call of prepare, and a wait for it; nothing if the library has none."""
-        if self.subject.open_library().has_prepare:
-            self.subject.note("prepare")
+        if self.tried.open_library().has_prepare:
+            self.tried.note("prepare")
             self.plugin.prepare(self.stream)
             self.wait()
 
     def enqueue(self) -> None:
         """One call of enqueue."""
-        self.subject.note("enqueue")
+        self.tried.note("enqueue")
         self.plugin.enqueue(self.stream)
 
     def wait(self) -> None:
         """Wait for an inference as the timed loop does: on a GPU for the stream, on the CPU by the
         library's synchronize, if it has one."""
-        device = torch.device(self.subject.case.device)
+        device = torch.device(self.tried.case.device)
         if device.type == "cuda":
-            self.subject.note("waiting for the stream")
+            self.tried.note("waiting for the stream")
             # Of address 0, torch would make a new stream.
             by_default = torch.cuda.default_stream(device)
             given = torch.cuda.ExternalStream(self.stream, device) if self.stream else by_default
             given.synchronize()
         else:
-            self.subject.note("synchronize")
+            self.tried.note("synchronize")
             self.plugin.synchronize(self.stream)
 
     def run_once(self) -> None:

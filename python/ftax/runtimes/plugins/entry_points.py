@@ -1,7 +1,7 @@
 """Runtimes that installed packages bring, through the entry point group ``ftax.runtimes``.
 
-The surprising choice: listing them imports none of them. A package is imported when its runtime is
-prepared, or when somebody asks whether it works; what fails then is the reason why it does not.
+Listing them imports none of them. A package is imported when its runtime is prepared, or when it is
+asked whether it works; what fails then is the reason why it does not.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ftax.runtimes.plugins.case import (
     INPUT_SETS,
     CheckFailedError,
     PluginCase,
-    Subject,
+    TriedLibrary,
     make_case,
 )
 from ftax.runtimes.plugins.trial import open_session
@@ -55,9 +55,9 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
     with measure_cost(workspace.loaded.device) as cost:
         case = make_case(workspace.loaded)
         _try_in_worker(library, config, case)
-    subject = Subject(path=str(Path(library).absolute()), config=config, case=case)
+    tried = TriedLibrary(path=str(Path(library).absolute()), config=config, case=case)
     stream: int = workspace.stream.cuda_stream if workspace.stream else 0
-    bound = subject.bind(stream=stream)
+    bound = tried.bind(stream=stream)
 
     def run() -> list[torch.Tensor]:
         bound.poison()
@@ -72,7 +72,7 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
         return Checks(outputs=outputs, second_input=second_input)
 
     checks = check()
-    opened = subject.open_library()
+    opened = tried.open_library()
     return Candidate(
         runtime=name,
         host="cpp",
@@ -85,7 +85,6 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
             library_name=opened.name,
             library_digest=_digest(Path(library)),
             config=config,
-            capture_safe=opened.capture_safe,
             has_prepare=opened.has_prepare,
         ),
         checks=checks,
@@ -117,11 +116,11 @@ def _read_limit() -> float:
     return limit_s
 
 
-def try_out(subject: Subject) -> None:
+def try_out(tried: TriedLibrary) -> None:
     """Both inputs, then many inferences more. Runs in the worker."""
-    check_device(subject)
-    bound = subject.bind()
-    for place, reference in enumerate(subject.case.references):
+    check_device(tried)
+    bound = tried.bind()
+    for place, reference in enumerate(tried.case.references):
         equality = compare_outputs(reference, bound.run(place))
         if equality.difference > _GARBAGE:
             raise CheckFailedError(
@@ -134,10 +133,10 @@ def try_out(subject: Subject) -> None:
             break
 
 
-def check_device(subject: Subject) -> None:
+def check_device(tried: TriedLibrary) -> None:
     """Raise CheckFailedError unless the library says that it runs on the case's device."""
-    library = subject.open_library()
-    kind = torch.device(subject.case.device).type
+    library = tried.open_library()
+    kind = torch.device(tried.case.device).type
     if not (library.runs_on_cuda if kind == "cuda" else library.runs_on_cpu):
         raise CheckFailedError(
             f"the library does not say that it runs on {kind}: capabilities lack "

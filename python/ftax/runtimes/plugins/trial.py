@@ -1,8 +1,8 @@
 """Runs one check of a shared library in a process of its own, which the library may take with it.
 
-The surprising choice: the worker says the name of each call before it makes it. That is all that is
-left of a process which crashed or had to be stopped, and it names the culprit. A limit is for the
-library: starting Python, and waiting for a CPU that other programs have, do not count.
+The worker says the name of each call before it makes it: that is all that is left of a process
+which crashed or had to be stopped. A limit is for the library: starting Python, and waiting for a
+CPU that other programs have, do not count.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnavailableError, describe
-from ftax.runtimes.plugins.case import CheckSkippedError, PluginCase, Subject
+from ftax.runtimes.plugins.case import CheckSkippedError, PluginCase, TriedLibrary
 from ftax.workers.child import Line
 from ftax.workers.process import WorkerDied, run_task
 
@@ -42,16 +42,14 @@ class WorkerSession:
     path: str  # of the library
     config: str
 
-    def run(
-        self, check: str, *, limit_s: float, environment: Mapping[str, str] | None = None
-    ) -> Answer:
-        """Run ``check``, a function of a Subject named ``module:function``, within ``limit_s``.
+    def run(self, check: str, *, limit_s: float) -> Answer:
+        """Run ``check``, ``module:function`` that takes a TriedLibrary, within ``limit_s``.
 
         It passes if it returns; a process that dies or has to be stopped has failed. Raises
         UnavailableError if the process does not get as far as the library.
         """
         job = self.make_job(check)
-        return self.read(run_task(TASK, job, limit_s=limit_s, environment=environment))
+        return self.read(run_task(TASK, job, limit_s=limit_s))
 
     def make_job(self, check: str) -> dict[str, str]:
         """What a worker is asked for."""
@@ -99,7 +97,9 @@ def run_check(job: Mapping[str, Any], line: Line) -> None:
     case = PluginCase.load(Path(job["folder"]) / _CASE)
     note("loading the library")
     try:
-        said = function(Subject(path=job["library"], config=job["config"], case=case, note=note))
+        said = function(
+            TriedLibrary(path=job["library"], config=job["config"], case=case, note=note)
+        )
         answer = Answer(status="passed", reason=said or "")
     except CheckSkippedError as skipped:
         answer = Answer(status="skipped", reason=describe(skipped))

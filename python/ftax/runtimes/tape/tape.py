@@ -10,6 +10,7 @@ check returns it. Whether later calls are the same work is watched while they ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -51,9 +52,12 @@ _SETTLING_CALLS = 2  # the first makes what is kept, the second finds it
 _UNSTEADY_RUNS = 10
 _SEED = 0x5EED  # none that a model sets itself: a replay, which does not, would look the same
 _HARD_TO_FOLLOW = (
-    "with autograd on, vmap, forward-mode differentiation and inference_mode within a step cannot "
-    "be followed: take @torch.inference_mode() off it, or put @torch.no_grad() in its place, and "
+    "with autograd on, vmap and forward-mode differentiation within a step cannot be followed: "
     "measure a step without gradients with --no-grad or under torch.no_grad()"
+)
+_INFERENCE_WITHIN = (
+    "cannot tape this step: it enters torch.inference_mode() beside operators that autograd "
+    "records: put torch.no_grad() in its place"
 )
 _OUTSIDE = (
     "some value is computed outside torch's operators, for example with .item(), .tolist(), "
@@ -163,7 +167,8 @@ def make_tape_with_autograd(loaded: LoadedModel, taped: Taped) -> tuple[_core.Ta
     tape.bind_inputs(loaded.flat_inputs())
     with preserve_state(loaded):
         calls = observe(tape.run, has_autograd=True)
-    eager, replayed = ([call.name for call in seen] for seen in (taped.calls, calls))
+    eager = [call.name for call in taped.calls]
+    replayed = [call.name for call in _drop_hidden(calls, eager, tape)]
     if eager != replayed:
         raise UnsupportedError(
             "cannot tape this step with autograd: below it a replay makes other operator calls "
@@ -171,6 +176,23 @@ def make_tape_with_autograd(loaded: LoadedModel, taped: Taped) -> tuple[_core.Ta
         )
     details = {"operators": len(tape.operators), "sequence": "below autograd equal to eager's"}
     return tape, Checks(outputs=equality, second_input=check_equality, details=details)
+
+
+def _drop_hidden(calls: Sequence[Call], eager: Sequence[str], tape: _core.Tape) -> list[Call]:
+    """Those of a replay that no witness sees in eager left out, with what they call: `torch.tensor`
+    hides how it makes its memory."""
+    hidden = {*(Counter(tape.operators) - Counter(tape.visible_operators))}
+    if any(name.startswith("aten::to.") for name in hidden):
+        hidden.add("aten::_to_copy")
+    kept: list[Call] = []
+    is_within = False
+    for call in calls:
+        if call.depth == 0:
+            expected = eager[len(kept)] if len(kept) < len(eager) else ""
+            is_within = call.name in hidden and call.name != expected
+        if not is_within:
+            kept.append(call)
+    return kept
 
 
 def settle(loaded: LoadedModel) -> bool:
@@ -322,6 +344,8 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     if loaded.has_autograd:
         agree = len(sequence) in _follow(sequence, frozenset((0,)), calls)
     if not agree:
+        if isinstance(loaded.module, StepModule) and loaded.module.mixes_inference:
+            raise UnsupportedError(_INFERENCE_WITHIN)
         hint = f"; {_HARD_TO_FOLLOW}" if loaded.has_autograd else ""
         raise UnsupportedError(
             f"cannot tape this model: the tape and {_name_witness(loaded)} disagree on the "

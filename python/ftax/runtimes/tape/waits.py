@@ -23,6 +23,7 @@ from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 from ftax.steps.reach import PACKAGES
+from ftax.steps.train import train
 
 READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
 _COPIES = ("aten::_to_copy", "aten::copy_")
@@ -86,9 +87,12 @@ class _WaitLog(PlainMode):
 
 
 def find_line(frame: FrameType | None) -> str:
-    """``model.py:12 in forward``: the first line outside torch, from ``frame`` up."""
+    """``model.py:12 in forward``: the first line outside torch, from ``frame`` up; of a step that
+    ftax wrote, its function."""
     while frame is not None:
         file = frame.f_code.co_filename
+        if file == train.__code__.co_filename:
+            return "ftax.train"
         if not file.startswith((*PACKAGES, "<")):
             return f"{_shorten(file)}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back

@@ -1,0 +1,192 @@
+"""Which sizes a run of the paper's items measures, on which device.
+
+A runtime that the device does not have is reported as missing, with its reason, and not refused: on
+a CPU there is still half a paper to run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from ftax.errors import InvalidArgumentError
+from ftax.runtimes.catalogue import find_runtime
+from ftax.steps.spec import TORCH_DTYPES
+from ftax.sweeps.grid import Grid, make_grid, split_runtime
+
+TEXT_LENGTH = 128  # tokens of the paper's texts (Section 4)
+SOUND_LENGTH = 32_000  # samples: 2 s at 16 kHz (Appendix E)
+
+_POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
+# (batches, lengths, tiny) by device and whether it is a quick run. A CPU of today does BERT at
+# batch 16 in about a second, so that the paper's larger batches show nothing but patience.
+_SIZES: dict[tuple[str, bool], tuple[tuple[int, ...], tuple[int, ...], bool]] = {
+    ("cuda", False): (_POWERS, _POWERS, False),
+    ("cuda", True): ((1, 8, 64), (1, 16, 128), False),
+    ("cpu", False): ((1, 2, 4, 8, 16), _POWERS, False),
+    ("cpu", True): ((1, 8), (1, 128), True),
+}
+# What takes longest to make ready: 16 steps of decoding in one trace, searches for the algorithm of
+# each depthwise convolution, fusion of a thousand operators.
+_GENERATION = ("gpt2-generate", "torchscript/python")
+_SLOW = {
+    "cpu": {_GENERATION},
+    "cuda": {
+        _GENERATION,
+        ("densenet161", "torchscript/python"),
+        ("efficientnet-v2-m", "onnxruntime/python"),
+        ("mobilebert", "torchscript/python"),
+    },
+}
+# Seconds that a step of a worker may take. TorchScript's fuser does not end on a GPU with the
+# concatenations of densenet161: its one cell ends here.
+_LIMITS_S = {"cuda": 60.0, "cpu": 300.0}
+_ONLY_PAPERS_DTYPE = {"gpt2-generate": "fp16"}  # where it is among the dtypes of a run
+# A quick run takes the first.
+_DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
+# How often the cells are measured again that show how far the machine drifts; a quick run does not
+# look for that.
+_REPETITIONS = {("cuda", False): 10, ("cpu", False): 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """One model in one runtime and dtype, at some sizes; a sequence of None is its default."""
+
+    model: str  # "bert-base", or with what is run of it: "bert-base train"
+    runtime: str  # "eager/python"
+    dtype: str
+    batches: tuple[int, ...]
+    sequences: tuple[int | None, ...] = (None,)
+    utilisation: bool = False  # whether the GPU's counters are read too
+    memory: bool = False  # whether it is read what the runtime takes of the GPU
+    repetitions: int = 0  # how many times more it is measured
+    needs: tuple[str, ...] = ()  # fields of `SweepCell` that the item cannot do without
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.model} {self.runtime} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySetting:
+    """Sizes and device of a run.
+
+    Attributes:
+        lengths: of texts, where latency is drawn over the length.
+        length_batch: their batch; the paper's panel was measured at 128.
+        late_knees: whether models that never leave the plateau get larger batches too.
+        repetitions: how many times more the cells are measured that show drift.
+        tiny: the zoo's tiny models: the same operators in the same order, no real widths.
+    """
+
+    device: str
+    dtypes: tuple[str, ...]
+    batches: tuple[int, ...]
+    lengths: tuple[int, ...]
+    length_batch: int
+    tiny: bool = False
+    quick: bool = False
+    late_knees: bool = False
+    repetitions: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dtypes", "batches", "lengths"):
+            if not getattr(self, name):
+                raise InvalidArgumentError(f"{name} is empty; give at least one value")
+        for dtype in self.dtypes:
+            if dtype not in TORCH_DTYPES:
+                raise InvalidArgumentError(
+                    f"dtype {dtype!r} is none of {', '.join(TORCH_DTYPES)}; give one of them"
+                )
+
+    @classmethod
+    def choose(
+        cls,
+        *,
+        device: str,
+        quick: bool = False,
+        dtypes: tuple[str, ...] = (),
+        batches: tuple[int, ...] = (),
+    ) -> Self:
+        """The sizes for a device, but for what is given.
+
+        A GPU gets the paper's: fp16 and fp32, batches 1 to 128. A quick run of a CPU takes tiny
+        models.
+        """
+        kind = device.split(":")[0]
+        if kind not in _DTYPES:
+            raise InvalidArgumentError(f"device is {device!r}; give 'cpu', 'cuda' or 'cuda:0'")
+        usual, lengths, tiny = _SIZES[kind, quick]
+        chosen = tuple(sorted(set(batches or usual)))
+        return cls(
+            device=device,
+            dtypes=dtypes or _DTYPES[kind][: 1 if quick else None],
+            batches=chosen,
+            lengths=lengths,
+            length_batch=chosen[-1],
+            tiny=tiny,
+            quick=quick,
+            late_knees=kind == "cuda" and not quick,
+            repetitions=_REPETITIONS.get((kind, quick), 0),
+        )
+
+    @property
+    def optimizer(self) -> str:
+        """Of training: one that never reads a number on the host."""
+        return "adamw-fused" if self.device == "cpu" else "adamw-capturable"
+
+    @property
+    def main_dtype(self) -> str:
+        """The paper's where it used one: fp16, or what there is of it."""
+        return "fp16" if "fp16" in self.dtypes else self.dtypes[0]
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that a step of a worker may take."""
+        return _LIMITS_S[self.device.split(":")[0]]
+
+    def make_grid(self, want: Want) -> Grid | None:
+        """The grid of a want; None if there is an obstacle."""
+        if self.find_obstacle(want) is not None:
+            return None
+        model, _, step = want.model.partition(" ")
+        trained = {"step": step, "optimizer": self.optimizer} if step else {}
+        return make_grid(
+            {
+                **trained,
+                "models": model,
+                "runtimes": want.runtime,
+                "dtypes": want.dtype,
+                "batches": want.batches,
+                "sequences": want.sequences,
+                "devices": self.device,
+                "tiny": self.tiny,
+                "utilisation": want.utilisation and self.device != "cpu",
+                "memory": want.memory and self.device != "cpu",
+                "repetitions": want.repetitions,
+            }
+        )
+
+    def find_obstacle(self, want: Want) -> str | None:
+        """Why this run does not measure it, even with all installed; None if it does."""
+        kind = self.device.split(":")[0]
+        if kind not in find_runtime(split_runtime(want.runtime)[0]).devices:
+            return f"{want.runtime} does not run on a {'CPU' if kind == 'cpu' else 'GPU'}"
+        if self.quick and (want.model, want.runtime) in _SLOW[kind]:
+            return "left out of a quick run: it takes too long to make ready"
+        papers = _ONLY_PAPERS_DTYPE.get(want.model, want.dtype)
+        if want.dtype != papers and papers in self.dtypes:
+            return (
+                f"left out in {want.dtype}: it takes long to make ready, and the paper has {papers}"
+            )
+        return None
+
+    def describe(self) -> str:
+        """One sentence on what is measured."""
+        sizes = "tiny models (shapes of curves only, no real sizes)" if self.tiny else "real sizes"
+        return (
+            f"{sizes} on {self.device}, {' and '.join(self.dtypes)}, batches "
+            f"{', '.join(map(str, self.batches))}"
+        )
