@@ -319,10 +319,7 @@ def agrees(cell: dict[str, Any], line: str) -> bool:
     """Whether another measure of a layer lies within 10 % of its line, or within its interval. Of
     guards it is what a call without them saves: the line, and what that rung has left of them."""
     time_ns, interval = cell["lines"][line]
-    if line == "guards" and "left_ns" in cell:  # cells of an earlier version have none
-        other_ns = time_ns + cell["left_ns"][0]
-    else:
-        other_ns = cell["alone_ns"][_ALONE[line]]
+    other_ns = time_ns + cell["left_ns"][0] if line == "guards" else cell["alone_ns"][_ALONE[line]]
     within = interval is not None and interval[0] <= other_ns <= interval[1]
     return within or abs(other_ns - time_ns) <= 0.1 * abs(time_ns)
 
@@ -336,11 +333,11 @@ def is_known(cell: dict[str, Any], line: str) -> bool:
 def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
     """Over all cells that ran, whose lines are shown too; and a call's time by how many lengths it
     meets in turn."""
-    cells = {name: cell for name, cell in cells.items() if name != "prices"}  # of an older ftax
+    cells = dict(cells)
     shapes = cells.pop("shapes", {"shapes_us": {}})
     rows = []
     for name, cell in cells.items():
-        alone_ns = cell.get("alone_ns", {})
+        alone_ns = cell["alone_ns"]
         for line, (time_ns, _) in cell["lines"].items():
             alone = f"{alone_ns[_ALONE[line]] / 1e3:,.1f}" if _ALONE.get(line) in alone_ns else "-"
             rows.append((name, line, f"{time_ns / 1e3:,.1f}", alone))
@@ -362,15 +359,10 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
                 at_least=len(known),
             )
         )
-    ratios = [
-        sum(cell["calls_ns"].values()) / cell["issue_ns"]
-        for cell in cells.values()
-        if "calls_ns" in cell  # cells of an earlier version have none
-    ]
-    if ratios:
-        found.append(
-            figure("calls alone, over generated Python", ratios, "x", at_most=1.1, at_least=0.9)
-        )  # fmt: skip
+    ratios = [sum(cell["calls_ns"].values()) / cell["issue_ns"] for cell in cells.values()]
+    found.append(
+        figure("calls alone, over generated Python", ratios, "x", at_most=1.1, at_least=0.9)
+    )
     return found
 
 

@@ -1,7 +1,7 @@
 """A sweep over a Ray cluster beside the same sweep without one: nothing lost, nothing twice.
 
 200 cells on the CPU, three times: here, on three nodes of which one is killed and one more is added
-on the way, and here again; the latencies have to be the same. The surprising choice: the yardstick
+on the way, and here again; the latencies have to be the same. The surprising choice: the reference
 is not the first sweep but the two that had no Ray; what they disagree in is this machine's, and the
 cluster may have as much of it.
 

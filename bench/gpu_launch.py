@@ -1,6 +1,6 @@
 """What launch replay costs the host per launch, and whether a gate changes the device's time.
 
-A replay should cost what the machine charges for launches and nothing else: the yardstick is a
+A replay should cost what the machine charges for launches and nothing else: the reference is a
 burst of empty kernels, issued behind the same gate. An ungated replay cannot be timed from Python
 without the host's time before its first kernel and after its last; an empty kernel between the same
 two events is made of little else, so its span is taken off.

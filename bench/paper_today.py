@@ -198,7 +198,7 @@ def describe_claims(records: Records) -> Section:
 def read_verdicts(records: Records) -> dict[str, dict[str, Verdict]]:
     """By the machines whose cells they are of ("H200", or several, or ""), then by claim."""
     found: dict[str, dict[str, Verdict]] = {}
-    for item in read_records(records.folder / "claims.jsonl.xz").records:
+    for item in read_records(records.folder / "claims.jsonl").records:
         if isinstance(item, Verdict):
             found.setdefault(item.machine.removeprefix("NVIDIA "), {})[item.id] = item
     return found

@@ -32,7 +32,6 @@ from ftax.records.store import make_line, read_records
 from ftax.reports.table import Rows
 
 SCHEMA_VERSION = 1
-_WIDEST = 300  # characters of what a part found, in the table
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -157,10 +156,8 @@ def run_parts(
     options: argparse.Namespace,
     list_figures: Callable[[dict[str, dict[str, Any]]], Sequence[Figure]],
 ) -> None:
-    """Take the parts, print what was found, and append the record."""
+    """Take the parts, of which each is told as it comes, and append the record."""
     found = take_parts(script, wanted, options)
-    rows = [(name, json.dumps(part)[:_WIDEST]) for name, part in found.items()]
-    show(Path(script).stem, ("part", "what was found"), rows, left=2)
     environment = collect_environment(device=options.device).to_dict()
     figures = list_figures(found)
     finish(script, options, figures, raw=list(found), environment=environment)

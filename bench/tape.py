@@ -2,7 +2,7 @@
 
 A chain of linear, add and layer norm on tensors of four numbers leaves nothing but overhead, so a
 difference of latencies divided by the number of operators is a cost per operator. The surprising
-choice: the yardstick is hand-written C++ (`_core.ChainRunner`), which no replay can beat; below it,
+choice: the reference is hand-written C++ (`_core.ChainRunner`), which no replay can beat; below it,
 a tiny BERT shows the same ways on a model.
 """
 

@@ -34,8 +34,8 @@ def hooks():
         ("docs/extending.md", "../examples/mlp_c/mlp.c", "files/examples/mlp_c/mlp.c"),
         ("docs/tutorials/reproduce-the-paper.md", "../paper.md", "../paper.md"),
         ("docs/tutorials/reproduce-the-paper.md", "../../README.md", "../index.md"),
-        ("docs/traps.md", "commands.md", "commands.md"),  # which is made
-        ("docs/traps.md", "https://example.org/docs/tape.md", "https://example.org/docs/tape.md"),
+        ("docs/trust.md", "commands.md", "commands.md"),  # which is made
+        ("docs/trust.md", "https://example.org/docs/tape.md", "https://example.org/docs/tape.md"),
     ],
 )
 @pytest.mark.parametrize("anchor", ["", "#part"])

@@ -17,7 +17,7 @@ class LaunchReplayRunner final : public Runner {
  public:
   // `owner` keeps the graph and the memory that it uses alive. To be made with the graph's device
   // as the current one. `delay_ns` is waited before each launch, to prove what a receipt says
-  // (docs/intervention.md). Throws InvalidArgumentError if it is negative.
+  // (docs/trust.md). Throws InvalidArgumentError if it is negative.
   LaunchReplayRunner(CUgraph graph, std::string name, std::shared_ptr<void> owner,
                      Carveout carveout, int64_t delay_ns = 0);
 

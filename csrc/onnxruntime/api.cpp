@@ -1,7 +1,7 @@
 // Turns a failed status into the error class that says who has to act.
 //
 // Note [Error classes]
-// A status code names the stage that noticed, not the culprit. The codes that blame what the caller
+// A status code names the stage that noticed, not the cause. The codes that blame what the caller
 // passed (a file, a graph, an argument) become InvalidArgumentError and a missing kernel becomes
 // UnsupportedError; every other code means that ONNX Runtime itself gave up: RunnerError.
 #include "onnxruntime/api.h"

@@ -1,5 +1,5 @@
 // Writes down the operator calls of a thread, and of the threads that run its backward pass, as
-// torch's own profiling hooks report them: the second opinion on a tape below autograd. It holds no
+// torch's own profiling hooks report them: a check of a tape below autograd. It holds no
 // tensor. A TorchDispatchMode would: its wrappers have autograd copy where it would have added in
 // place.
 #pragma once

@@ -72,7 +72,7 @@ def test_kinds_of_calls(name, kind):
 def test_a_line_is_held_against_another_measure_where_it_is_known(guards, left_ns, known, agrees):
     cell = {
         "lines": {"guards": guards}, "latency_ns": 1000.0, "left_ns": (left_ns, None),
-        "sum_error": 0.0,
+        "sum_error": 0.0, "alone_ns": {}, "calls_ns": {"memory": 1.0}, "issue_ns": 1.0,
     }  # fmt: skip
     assert compile_costs.is_known(cell, "guards") is known
     assert compile_costs.agrees(cell, "guards") is agrees

@@ -1,5 +1,5 @@
-"""Traps that measurements on a GPU have fallen into: each test takes a guard away and sees the
-damage, or makes the damage and sees it caught. docs/traps.md lists them."""
+"""Faults of measurements on a GPU that give no error: each test takes a guard away and sees the
+damage, or makes the damage and sees it caught. docs/trust.md lists them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What follows the rounds of a receipt, interrupted and failing at each place; the one loop that
 runs it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -9,8 +9,12 @@ import torch
 import ftax
 from ftax.errors import UnavailableError
 from ftax.instruments.phases import time_phases
-from ftax.ladders.after import AFTER, Instrument, look_closer
+from ftax.ladders.after import AFTER, AfterRounds, Instrument, look_closer
+from ftax.ladders.choice import TaxOptions
+from ftax.ladders.evidence import RungEvidence
+from ftax.runtimes.workspace import Workspace
 from ftax.timing.session import Plan
+from support.runtimes_receipt import make_cpu_receipt
 from support.small_models import load_function
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
@@ -180,3 +184,27 @@ def test_a_model_that_raises_after_the_rounds_costs_what_it_was_asked_for(monkey
 def test_a_mistake_of_ours_is_hidden_by_nothing():
     with pytest.raises(KeyError):
         look_closer_at_notes(make("energy", error=KeyError("x")))
+
+
+def test_what_was_found_of_a_gpu_before_a_fault_is_kept(monkeypatch):
+    """The trace of a rung replaces what the gate alone said of it."""
+    gated = RungEvidence(runtime="eager", host="python")
+    traced = replace(gated, kernels=3)
+
+    def trace(*_arguments, **_options):
+        yield traced, "a trace"
+        raise RuntimeError("an illegal access")
+
+    monkeypatch.setattr("ftax.ladders.after.gate_runners", lambda *_: iter([gated]))
+    monkeypatch.setattr("ftax.ladders.after.trace_runners", trace)
+    after = AfterRounds(
+        workspace=Workspace(load_function(torch.exp)),
+        runners=(),
+        options=TaxOptions(),
+        plan=QUICK,
+        progress=None,
+        receipt=make_cpu_receipt(),
+    )
+    look_closer([replace(item, is_wanted=lambda _: True) for item in AFTER[-2:]], after)
+    assert after.receipt.evidence == (traced,) and after.traces == ("a trace",)
+    assert after.receipt.warnings == ("the runtimes were not traced: an illegal access",)

@@ -56,13 +56,13 @@ def test_threads_that_were_asked_for_are_kept():
 
 @pytest.mark.usefixtures("busy")
 def test_two_seconds_tell_before_a_long_measurement(monkeypatch: pytest.MonkeyPatch):
-    plans, measure = [], run.measure_together
+    plans, measure = [], run.measure
 
-    def note(subjects, plan, *more, **options):
+    def note(loaded, prepared, plan, *more, **options):
         plans.append((plan.duration_s, torch.get_num_threads()))
-        return measure(subjects, plan, *more, **options)
+        return measure(loaded, prepared, plan, *more, **options)
 
-    monkeypatch.setattr(run, "measure_together", note)
+    monkeypatch.setattr(run, "measure", note)
     receipt = tax(plan=replace(PLAN, duration_s=60.0))
     assert count_threads(receipt) == 1 and plans[:2] == [(2.0, 2), (60.0, 1)]
 

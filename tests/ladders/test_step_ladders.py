@@ -14,7 +14,6 @@ from torch import nn
 import ftax
 from ftax.ladders.ladder import find_ladder, name_ladder
 from ftax.ladders.lines import compute_lines
-from ftax.ladders.receipt import Receipt
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.decode import decode
@@ -30,10 +29,7 @@ from support.delays import find_moves, wait
 
 DELAY_NS = 1_000_000
 PLAN = ftax.Plan(rounds=16, warmup=5, round_ms=6.0, duration_s=60.0)
-
-
-def measure(step: ftax.Step) -> Receipt:
-    return ftax.tax(step, plan=PLAN, runtimes="none", operators=False, threads=1, progress=False)
+QUICK = ftax.Plan(rounds=5, warmup=1, round_ms=1.0)
 
 
 def prepare_rungs(step: ftax.Step) -> tuple[LoadedModel, list[Candidate]]:
@@ -141,6 +137,19 @@ def test_a_delay_in_the_library_lies_in_its_line():
     check_shifts(find_shifts(make(0), make(3 * DELAY_NS)), "library loop", 3.0)
 
 
+def make_llama() -> nn.Module:
+    with quiet_transformers() as transformers:
+        return transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                vocab_size=200,
+            )
+        )
+
+
 def make_t5() -> nn.Module:
     with quiet_transformers() as transformers:
         return transformers.T5ForConditionalGeneration(
@@ -149,11 +158,14 @@ def make_t5() -> nn.Module:
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("make", [lambda: load_model("llama", tiny=True).module, make_t5])
+@pytest.mark.parametrize("make", [make_llama, make_t5])
 def test_the_ladder_of_decoding_begins_with_the_library(
     make: Callable[[], nn.Module], cache: CacheKind
 ):
-    receipt = measure(decode(make(), context=4, tokens=4, cache=cache))
+    step = decode(make(), context=4, tokens=4, cache=cache)
+    receipt = ftax.tax(
+        step, plan=QUICK, runtimes="none", operators=False, threads=1, progress=False
+    )
     assert [line.name for line in receipt.lines] == [
         "library loop",
         "model glue",

@@ -169,6 +169,13 @@ def test_what_is_pasted_stands_in_the_table_however_many_are_faster():
     assert "Paste:\n    import ftax" in str(receipt) and "5 more runtimes" in str(receipt)
 
 
+@pytest.mark.parametrize(("capture_us", "pasted"), [(310.0, "ftax.capture"), (340.0, "torch.jit")])
+def test_a_capture_is_pasted_where_another_is_hardly_faster(capture_us: float, pasted: str):
+    trace = make_runtime(("torchscript", "python"), 300.0)
+    text = str(make_cpu_receipt(trace, make_runtime(CAPTURE, capture_us)))
+    assert pasted in text[text.index("Paste") :]
+
+
 def test_what_is_faster_but_not_right_is_said_apart():
     text = str(make_cpu_receipt(make_runtime(ORT, 100.0, outputs=WRONG)).draw())
     assert "What gives it back" not in text

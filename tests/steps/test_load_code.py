@@ -78,8 +78,8 @@ def leaves():
     raise SystemExit(2)
 """
 FORMS = (
-    "name a module, a step, a capture, or a function without arguments that returns one of "
-    "them, or a pair of a module or a function and its inputs"
+    "name a module, a step, a capture, or a function without arguments that returns one of them, "
+    "or a pair of a module or a function and its inputs"
 )
 
 

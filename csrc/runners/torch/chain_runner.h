@@ -1,4 +1,4 @@
-// A small chain of operators written by hand in C++: the yardstick that the tape is held against.
+// A small chain of operators written by hand in C++: the reference that the tape is compared with.
 // Nothing drives torch from C++ with less overhead than calling at:: functions.
 #pragma once
 

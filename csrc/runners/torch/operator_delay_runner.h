@@ -1,6 +1,6 @@
 // Wraps a runner so that every operator call it makes waits a known time first. This is how the
 // receipt is proved: a delay put into each operator call must appear in the time of the operators,
-// once per call, and in no tax (docs/intervention.md).
+// once per call, and in no tax (docs/trust.md).
 #pragma once
 
 #include <memory>

@@ -2,7 +2,7 @@
 
 A delay in a module's forward must appear as model glue, a delay in a binding as interpreter and
 bindings, a delay in each operator call as operators (on a GPU: dispatch), a delay in a layer of
-torch.compile as that layer, and each on no other line (docs/intervention.md). Delays spin instead
+torch.compile as that layer, and each on no other line (docs/trust.md). Delays spin instead
 of sleeping, because a sleep also pays for the scheduler.
 """
 

@@ -147,7 +147,7 @@ def _run(
     receipt, traces = again
     note = (
         f"Measured on one thread: on {threads}, requests waited for CPUs that other programs used. "
-        "--threads chooses"
+        "--threads chooses."
     )
     return receipt.with_preparation(**{FIRST: note}), traces
 

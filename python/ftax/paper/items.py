@@ -189,13 +189,7 @@ def want_claims(setting: StudySetting) -> Iterable[Want]:
             batches.setdefault(place, set()).add(cell.batch)
     for place in sorted(batches, key=str):
         model, runtime, dtype, sequence = place
-        yield Want(
-            model=model,
-            runtime=runtime,
-            dtype=dtype,
-            batches=tuple(sorted(batches[place])),
-            sequences=(sequence,),
-        )
+        yield Want(model, runtime, dtype, tuple(sorted(batches[place])), (sequence,))
 
 
 def want_drift(setting: StudySetting) -> Iterable[Want]:
@@ -207,14 +201,8 @@ def want_drift(setting: StudySetting) -> Iterable[Want]:
         *((model, runtime, 1, sequence) for model, runtime, sequence in _REPEATED),
     ]
     for model, runtime, batch, sequence in places:
-        yield Want(
-            model=model,
-            runtime=runtime,
-            dtype=setting.main_dtype,
-            batches=(batch,),
-            sequences=(sequence,),
-            repetitions=setting.repetitions,
-        )
+        cell = (model, runtime, setting.main_dtype, (batch,), (sequence,))
+        yield Want(*cell, repetitions=setting.repetitions)
 
 
 def want_past_the_grid(setting: StudySetting, view: View) -> Iterable[Want]:
@@ -225,14 +213,9 @@ def want_past_the_grid(setting: StudySetting, view: View) -> Iterable[Want]:
         (place[0], place[2], place[4]) for place in view.cells if place[1] == _EAGER
     ):
         if dtype in setting.dtypes and _is_flat(view, setting, model, dtype, sequence):
+            larger = tuple(last * factor for factor in _TIMES)
             for runtime in _RUNTIMES:
-                yield Want(
-                    model=model,
-                    runtime=runtime,
-                    dtype=dtype,
-                    batches=tuple(last * factor for factor in _TIMES),
-                    sequences=(sequence,),
-                )
+                yield Want(model, runtime, dtype, larger, (sequence,))
 
 
 def _is_flat(

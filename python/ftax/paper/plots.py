@@ -67,14 +67,9 @@ class Plot:
         if self.dtype not in setting.dtypes:
             return
         for line in self.lines:
-            yield Want(
-                model=line.model,
-                runtime=line.runtime,
-                dtype=self.dtype,
-                batches=self._choose_batches(setting),
-                sequences=setting.lengths if self.over == "sequence" else (line.sequence,),
-                needs=self._needs,
-            )
+            sizes = setting.lengths if self.over == "sequence" else (line.sequence,)
+            cells = (line.model, line.runtime, self.dtype, self._choose_batches(setting), sizes)
+            yield Want(*cells, needs=self._needs)
 
     def make_panels(self, views: Sequence[View]) -> tuple[Panel, ...]:
         """The lines of machines beside those of the paper: one panel, but one for each of several

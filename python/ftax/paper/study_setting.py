@@ -49,7 +49,7 @@ _DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
 _REPETITIONS = {("cuda", False): 10, ("cpu", False): 4}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Want:
     """One model in one runtime and dtype, at some sizes; a sequence of None is its default."""
 

@@ -54,13 +54,7 @@ def want_table1(setting: StudySetting) -> Iterable[Want]:
     """The cells of Table 1."""
     for dtype in setting.dtypes:
         for row in read_scaling():
-            yield Want(
-                model=row.model,
-                runtime="eager/python",
-                dtype=dtype,
-                batches=(row.batch,),
-                sequences=(row.sequence,),
-            )
+            yield Want(row.model, "eager/python", dtype, (row.batch,), (row.sequence,))
 
 
 def make_table1(views: Sequence[View]) -> Rows:
@@ -108,13 +102,7 @@ def _format_each(cell: SweepCell) -> str:
 
 def want_table2(setting: StudySetting) -> Iterable[Want]:
     """One cell: a machine is described by the one that measured something."""
-    yield Want(
-        model="bert-base",
-        runtime="eager/python",
-        dtype=setting.dtypes[0],
-        batches=(1,),
-        sequences=(TEXT_LENGTH,),
-    )
+    yield Want("bert-base", "eager/python", setting.dtypes[0], (1,), (TEXT_LENGTH,))
 
 
 def make_table2(views: Sequence[View]) -> Rows:
@@ -146,14 +134,9 @@ def want_table3(setting: StudySetting) -> Iterable[Want]:
     left out."""
     for runtime in FRAMEWORKS.values():
         want = Want(
-            model="bert-base",
-            runtime=runtime,
-            dtype=setting.main_dtype,
-            batches=(1,),
-            sequences=(TEXT_LENGTH,),
-            utilisation=True,
+            "bert-base", runtime, setting.main_dtype, (1,), (TEXT_LENGTH,), utilisation=True,
             needs=("sm_active_ratio", "sm_occupancy_ratio"),
-        )
+        )  # fmt: skip
         if setting.quick:
             yield want
         else:
@@ -284,48 +267,41 @@ def want_training(setting: StudySetting) -> Iterable[Want]:
     lowest = _LOWEST[setting.device.split(":")[0]]
     for model, batches in _MODELS.items():
         for runtime in (_EAGER, lowest):
-            yield Want(
-                model=f"{model} train",
-                runtime=runtime,
-                dtype=_DTYPE,
-                batches=tuple(batch for batch in batches if batch in setting.batches),
-                memory=True,
-            )
+            chosen = tuple(batch for batch in batches if batch in setting.batches)
+            yield Want(f"{model} train", runtime, _DTYPE, chosen, memory=True)
 
 
 def make_training(views: Sequence[View]) -> Rows:
     """A training step in eager and on the lowest rung, and what lies between: the tax."""
-    rows = [
-        (view, model, batch, view.find(f"{model} train", _EAGER, _DTYPE, batch))
-        for view in views
-        for model, batches in _MODELS.items()
-        for batch in batches
-    ]
-    measured = [row for row in rows if row[3] is not None]
+    rows = []
+    for view in views:
+        for model, batches in _MODELS.items():
+            for batch in batches:
+                eager, lowest = (
+                    view.find(f"{model} train", runtime, _DTYPE, batch)
+                    for runtime in (_EAGER, _LOWEST[view.device])
+                )
+                if eager is not None:
+                    rows.append((view, model, batch, eager, lowest))
 
-    def find_lowest(row: tuple[View, str, int, SweepCell]) -> SweepCell | None:
-        view, model, batch, _ = row
-        return view.find(f"{model} train", _LOWEST[view.device], _DTYPE, batch)
+    def print_latency(place: int) -> Cell:
+        return lambda row: row[place] and format_latency(row[place], row[0].drift)
 
-    def print_lowest(row: tuple[View, str, int, SweepCell]) -> str:
-        lowest = find_lowest(row)
-        return NOTHING if lowest is None else format_latency(lowest, row[0].drift)
-
-    def print_tax(row: tuple[View, str, int, SweepCell]) -> str:
-        eager, lowest = row[3], find_lowest(row)
+    def print_tax(row: tuple[View, str, int, SweepCell, SweepCell | None]) -> str | None:
+        *_, eager, lowest = row
         if lowest is None or {eager.status, lowest.status} != {"measured"}:
-            return NOTHING
+            return None
         return f"{100 * (1 - lowest.latency_ns / eager.latency_ns):.0f}"
 
     return Rows.of(
         f"A training step, {_DTYPE}: forward, backward and AdamW",
-        measured,
+        rows,
         {
             "measured on": "0.label",
             "model": "1",
             "batch": "2",
-            "eager (ms)": lambda row: format_latency(row[3], row[0].drift),
-            "lowest rung (ms)": print_lowest,
+            "eager (ms)": print_latency(3),
+            "lowest rung (ms)": print_latency(4),
             "tax (%)": print_tax,
             "kernels": "3.kernels",
             "gradients (MB)": ("3.parameter_count", lambda count: f"{4 * count / 1e6:,.0f}"),

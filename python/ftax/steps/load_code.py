@@ -36,8 +36,8 @@ _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOTALL)
 _opened: list[StandIn] = []  # held: runtimes look for what stands in for a model
 _FORMS = (
-    "name a module, a step, a capture, or a function without arguments that returns one of "
-    "them, or a pair of a module or a function and its inputs"
+    "name a module, a step, a capture, or a function without arguments that returns one of them, "
+    "or a pair of a module or a function and its inputs"
 )
 
 

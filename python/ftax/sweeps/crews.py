@@ -17,7 +17,7 @@ from typing import Any
 
 from ftax.errors import RunnerError, is_out_of_memory
 from ftax.machines.environment import Environment
-from ftax.sweeps.job import LOOKS, Group, Job, strike
+from ftax.sweeps.job import LOOKS, Group, Job, remove_done
 from ftax.sweeps.lane import WAITING, Lane
 from ftax.sweeps.plan import Task, TaskQueue
 from ftax.sweeps.progress import SweepProgress
@@ -247,7 +247,7 @@ class Crews:
                     "say": "failed", "place": place, "status": "failed",
                     "reason": f"{_MOST_LOSSES} machines were lost while they were at it",
                 }  # fmt: skip
-                left = strike(left, answer)
+                left = remove_done(left, answer)
                 machine = self.store.add_machine(site.machine.environment)
                 self._note(answer, machine, site.device)
         self.queue.put_back(tasks, left)

@@ -92,7 +92,7 @@ class Job:
         return cls(**{**job, "groups": tuple(groups), "plan": plan, "end_at": end_at})
 
 
-def strike(groups: Iterable[Group], answer: Mapping[str, Any]) -> list[Group]:
+def remove_done(groups: Iterable[Group], answer: Mapping[str, Any]) -> list[Group]:
     """What is left of the groups after an answer; a cell that failed is not looked at either."""
     left = []
     for group in groups:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ftax.errors import RunnerError
-from ftax.sweeps.job import Group, Job, split_apart, stop_counting, strike
+from ftax.sweeps.job import Group, Job, remove_done, split_apart, stop_counting
 from ftax.sweeps.sites import SiteWorker
 from ftax.sweeps.turns import Turn
 from ftax.workers.child import DONE
@@ -96,7 +96,7 @@ class Lane:
                 if answer["say"] == "begin":
                     step, self.places, self._early_deaths = answer["step"], answer["places"], 0
                 is_late |= answer["say"] == "late"
-                self.left = strike(self.left, answer)
+                self.left = remove_done(self.left, answer)
                 yield answer
         except MachineLost:
             self._worker = None
@@ -151,7 +151,7 @@ class Lane:
             if self._early_deaths >= _MOST_EARLY_DEATHS:
                 raise MachineLost(f"workers end before they begin anything: {death}")
         for answer in found:
-            groups = strike(groups, answer)
+            groups = remove_done(groups, answer)
         return found, groups
 
     def _end_worker(self) -> None:

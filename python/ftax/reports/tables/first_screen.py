@@ -6,8 +6,7 @@ do. The rest is in `draw_receipt`, which ``--all`` prints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from textwrap import indent
 
 from ftax.errors import cut, say_count
@@ -32,6 +31,7 @@ _BAR = 20  # columns of the longest bar
 _MOST_ROWS = 5  # of a table of runtimes
 _MOST_WITH_LEGEND = 3  # of them, where lines are explained
 _MOST_CODE = 9  # lines that are pasted from the first screen
+_NEXT_TO_NO_LONGER = 1.1  # times the fastest
 _LONGEST_REASON = 100  # characters of why a runtime is not advised
 _LONGEST_REFUSAL = 400  # of why a capture refuses
 _HANDS_OVER = ": ftax.capture hands that over"
@@ -170,7 +170,7 @@ def _draw_lines(found: Receipt) -> Iterator[Rows]:
         return
     longest = max(line.time_ns for line in found.lines)
     rows = [_draw_line(line, found.latency_ns, longest) for line in found.lines]
-    if isinstance(found, Receipt) and found.loader_ns and not found.rungs[0].doubt:
+    if found.loader_ns and not found.rungs[0].doubt:
         share = f"{100 * found.loader_ns / found.latency_ns:.0f} %"
         rows.append(("+ loader", format_time(found.loader_ns, found.latency_ns), share, ""))
     yield Rows(
@@ -200,67 +200,44 @@ def _explain(found: Receipt, legend: bool) -> Iterator[str]:
 # --- what gives it back ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gain:
-    """A runtime that is right, and faster for certain; ``seconds`` until it is ready."""
-
-    place: Place
-    latency_ns: float
-    speedup_ratio: float
-    outputs: str
-    seconds: float | None = None
-
-
-def _list_gains(found: Receipt) -> list[_Gain]:
-    """Fastest first, without instruments; each runtime once: as Python calls it, if that is faster
-    too."""
-    return _take_each_once(
-        gain for gain in _list_right(found) if gain.place not in found.ladder.places
-    )
+def _list_gains(receipt: Receipt) -> list[RuntimeRow]:
+    """What is faster for certain and right, fastest first, without instruments; each runtime once:
+    as Python calls it, if that is faster too."""
+    found: dict[str, RuntimeRow] = {}
+    for row in _list_right(receipt):
+        place = row.measurement.place
+        if not row.is_rung and (place.runtime not in found or place.host == "python"):
+            found[place.runtime] = row
+    return sorted(found.values(), key=lambda row: row.latency_ns)
 
 
-def _list_right(found: Receipt) -> list[_Gain]:
+def _list_right(receipt: Receipt) -> list[RuntimeRow]:
     """What is faster for certain and gives the model's outputs, rungs too; fastest first."""
-    return [
-        _Gain(
-            place=row.measurement.place,
-            latency_ns=row.latency_ns,
-            speedup_ratio=row.speedup_ratio or 1.0,
-            outputs=row.outputs,
-            seconds=row.preparation.seconds,
-        )
-        for row in found.runtimes
-        if row.is_faster and not row.excluded
-    ]
+    return [row for row in receipt.runtimes if row.is_faster and not row.excluded]
 
 
-def _take_each_once(gains: Iterable[_Gain]) -> list[_Gain]:
-    found: dict[str, _Gain] = {}
-    for gain in gains:
-        if gain.place.runtime not in found or gain.place.host == "python":
-            found[gain.place.runtime] = gain
-    return sorted(found.values(), key=lambda gain: gain.latency_ns)
-
-
-def _cut(gains: Sequence[_Gain], most: int, pasted: RuntimeRow | None) -> list[_Gain]:
+def _cut(gains: Sequence[RuntimeRow], most: int, pasted: RuntimeRow | None) -> list[RuntimeRow]:
     """So many of the fastest, that whose code is pasted among them."""
-    named = [gain for gain in gains[most:] if pasted and gain.place == pasted.measurement.place]
+    named = [row for row in gains[most:] if pasted and row.label == pasted.label]
     return [*gains[: most - len(named)], *named]
 
 
-def _draw_gains(gains: Sequence[_Gain], cell: Cell, like_ns: float) -> Iterator[Rows]:
+def _draw_gains(gains: Sequence[RuntimeRow], cell: Cell, like_ns: float) -> Iterator[Rows]:
     if not gains:
         return
     cells: dict[str, Written] = {
-        "What gives it back": lambda gain: _name(gain.place),
-        f"{choose_unit(like_ns)[0]} a {_name_run(cell).split()[0]}": lambda gain: _drop_unit(
-            gain.latency_ns, like_ns
+        "What gives it back": lambda row: _name(row.measurement.place),
+        f"{choose_unit(like_ns)[0]} a {_name_run(cell).split()[0]}": lambda row: _drop_unit(
+            row.latency_ns, like_ns
         ),
-        "times": lambda gain: _say_times(gain.speedup_ratio),
-        "outputs": lambda gain: gain.outputs.removeprefix("equal ").partition(",")[0],
+        "times": lambda row: _say_times(row.speedup_ratio),
+        "outputs": lambda row: row.outputs.removeprefix("equal ").partition(",")[0],
     }
-    if any(gain.seconds is not None for gain in gains):
-        cells["ready in"] = ("seconds", lambda time_s: f"{time_s:.{int(time_s < 10)}f} s")
+    if any(row.preparation.seconds is not None for row in gains):
+        cells["ready in"] = (
+            "preparation.seconds",
+            lambda time_s: f"{time_s:.{int(time_s < 10)}f} s",
+        )
     yield Rows.of(
         "",
         gains,
@@ -280,7 +257,7 @@ def _drop_unit(time_ns: float, like_ns: float) -> str:
     return format_time(time_ns, like_ns).rpartition(" ")[0]
 
 
-def _say_others(gains: Sequence[_Gain], found: Receipt) -> Iterator[str]:
+def _say_others(gains: Sequence[RuntimeRow], found: Receipt) -> Iterator[str]:
     """Where no runtime gives it back, what would; and what is faster, but not right."""
     if found.rungs[0].doubt or found.work_problem:
         return
@@ -293,9 +270,9 @@ def _say_others(gains: Sequence[_Gain], found: Receipt) -> Iterator[str]:
         if row.is_faster and row.excluded and not row.is_rung and not row.preparation.baseline
     ]
     if wrong:
-        name, ratio = _name(wrong[0].measurement.place), wrong[0].speedup_ratio or 1.0
+        name, times = _name(wrong[0].measurement.place), _say_times(wrong[0].speedup_ratio)
         reason = cut(wrong[0].excluded, _LONGEST_REASON)
-        yield f"Faster, but not advised: {name}, {_say_times(ratio)} ({reason})."
+        yield f"Faster, but not advised: {name}, {times} ({reason})."
         yield ""
 
 
@@ -303,7 +280,7 @@ def _say_stand_in(found: Receipt) -> str:
     """What a capture would give, if none was measured; or that there is nothing."""
     ladder = found.ladder
     places = set(ladder.stand_ins).intersection(ladder.places)
-    best = next((gain for gain in _list_right(found) if gain.place in places), None)
+    best = next((row for row in _list_right(found) if row.measurement.place in places), None)
     if best is None or any(item.place.runtime == "capture" for item in found.others):
         return _NOTHING
     missing = {item.runtime for item in found.unavailable}
@@ -314,7 +291,7 @@ def _say_stand_in(found: Receipt) -> str:
     )
 
 
-def _say_refusal(gains: Sequence[_Gain], receipt: Receipt) -> Iterator[str]:
+def _say_refusal(gains: Sequence[RuntimeRow], receipt: Receipt) -> Iterator[str]:
     """Where nothing gives it back, why a capture does not; or why nothing is taken apart. With what
     to change."""
     reasons: dict[Place | None, str] = {item.place: item.reason for item in receipt.unavailable}
@@ -340,14 +317,18 @@ def _say_page_faults(receipt: Receipt) -> Iterator[str]:
         yield ""
 
 
-def _say_times(ratio: float) -> str:
+def _say_times(ratio: float | None) -> str:
+    ratio = ratio or 1.0
     return f"{ratio:.{int(ratio < 10)}f}x"
 
 
 def _choose_pasted(rows: Sequence[RuntimeRow]) -> RuntimeRow | None:
-    """The fastest whose code is short."""
-    codes = ((row, find_code(row, brief=True)) for row in rows)
-    return next((row for row, code in codes if len(code.splitlines()) <= _MOST_CODE), None)
+    """The fastest whose code is short; a capture if it takes next to no longer, since its bits are
+    eager's, and other shapes need no other code."""
+    short = [row for row in rows if len(find_code(row, brief=True).splitlines()) <= _MOST_CODE]
+    limit_ns = _NEXT_TO_NO_LONGER * min((row.latency_ns for row in short), default=0.0)
+    captures = [row for row in short if row.measurement.place.runtime == "capture"]
+    return next((row for row in captures if row.latency_ns <= limit_ns), next(iter(short), None))
 
 
 def _paste(row: RuntimeRow | None, is_fastest: bool) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ between them, so that the page cannot say anything that the registry does not.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -70,24 +71,30 @@ def list_rows(*, full: bool) -> Rows:
 
 
 def render_zoo() -> str:
-    """The zoo in Markdown: a table, then what has to be known of some models."""
-    lines = [
-        "| name | family | parameters | input | dtypes | in the paper | what it is |",
-        "|---|---|---:|---|---|---|---|",
-    ]
-    for spec in list_models():
-        cells = (
-            f"`{spec.name}`",
-            spec.family,
-            f"{spec.parameter_count:,}",
-            _describe_limits(spec),
-            ", ".join(spec.dtypes),
-            _describe_place(spec),
-            f"{spec.description}. {spec.source}",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    notes = [f"- `{spec.name}`: {spec.note}." for spec in list_models() if spec.note]
-    return "\n".join([*lines, "", "To know of some of them:", "", *notes, ""])
+    """The zoo in Markdown: a table for each family but single layers, then notes."""
+    lines: list[str] = []
+    models = [spec for spec in list_models() if spec.family != "layer"]
+    for (family, unit), specs in itertools.groupby(models, lambda spec: (spec.family, spec.unit)):
+        lines += [
+            f"**{family.capitalize()}**",
+            "",
+            f"| name | parameters | {unit} | what it is |",
+            "|---|---:|---:|---|",
+            *map(_render_row, specs),
+            "",
+        ]
+    notes = [f"- `{spec.name}`: {spec.note}." for spec in models if spec.note]
+    return "\n".join([*lines, "Notes:", "", *notes, ""])
+
+
+def _render_row(spec: ModelSpec) -> str:
+    cells = (
+        f"`{spec.name}`",
+        f"{spec.parameter_count:,}",
+        _describe_limits(spec),
+        spec.description,
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def update_page(text: str) -> str:
@@ -109,19 +116,11 @@ def _describe_size(spec: ModelSpec) -> str:
 
 
 def _describe_limits(spec: ModelSpec) -> str:
-    size = _describe_size(spec)
     if spec.fixed_size:
-        return f"{size} only"
-    limits = [f"at least {spec.min_size}"] if spec.min_size > 1 else []
-    limits += [f"at most {spec.max_size}"] if spec.max_size is not None else []
-    return f"{size} ({', '.join(limits)})" if limits else size
-
-
-def _describe_place(spec: ModelSpec) -> str:
-    if spec.paper_section is None:
-        return "-"
-    place = f"section {spec.paper_section}"
-    return f"`{spec.paper_name}`, {place}" if spec.paper_name else place
+        return f"{spec.size} only"
+    limits = [f"≥{spec.min_size}"] if spec.min_size > 1 else []
+    limits += [f"≤{spec.max_size}"] if spec.max_size is not None else []
+    return f"{spec.size} ({', '.join(limits)})" if limits else f"{spec.size}"
 
 
 def main(path: Path) -> None:

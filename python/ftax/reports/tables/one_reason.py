@@ -1,7 +1,7 @@
 """Why numbers of a receipt are missing or not to go by: one sentence, and what to do.
 
-The surprising choice: it names the first cause that is there, in the order in which one makes the
-next likely. Beside a busy neighbour nothing else is worth telling; every warning is in the details.
+It names the first cause that is there, in the order in which one makes the next likely. Every
+warning is in the details.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Two instruments live here on purpose. `record` is the tape's own: a dispatch key that C++ observes
 (or, where torch does not offer it, a TorchDispatchMode that feeds the same recorder). `observe` is
-the second opinion: a plain TorchDispatchMode that only writes down names and shapes; where autograd
+another instrument: a plain TorchDispatchMode that only writes down names and shapes; where autograd
 runs, torch's profiling hooks, since a mode changes what a backward pass calls. What the tape says
 it runs is checked against what `observe` saw. A third, `find_host_reads`, has a run of its
 own: reads of memory that are no operator call (`tolist`, `numpy`, `data_ptr`) pass a function mode

@@ -131,9 +131,10 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
             **memory,
         },
     )
-    warnings = _collect_warnings(tape, equality, host_reads, memory, seen, loaded.kind)
-    if loaded.returned and tape.host_reads:
-        warnings += _check_second_run(loaded, tape)
+    is_step = bool(loaded.returned and tape.host_reads)
+    timing_only = _check_second_run(loaded, tape) if is_step else ()
+    told = [] if timing_only and len(host_reads) == len(tape.host_reads) else host_reads
+    warnings = _collect_warnings(tape, equality, told, memory, seen, loaded.kind) + timing_only
     return Taped(
         tape=tape, reference=reference, calls=tuple(seen), checks=checks, warnings=warnings
     )
@@ -534,7 +535,7 @@ def _check_second_run(loaded: LoadedModel, tape: _core.Tape) -> tuple[str, ...]:
         "timing only, not for repeated replay: the step reads "
         f"{say_count(len(tape.host_reads), 'value')} of its state on the host ({place}), such as "
         "a step count of an optimizer that is not capturable; replays compute with what the first "
-        "run read",
+        "run read, and on a GPU each is waited for",
     )
 
 

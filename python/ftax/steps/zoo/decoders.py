@@ -68,10 +68,8 @@ DECODERS = (
         max_size=_GPT2_POSITIONS - _GENERATED_TOKENS,
         attentions=BOTH,
         build=_build_generator,
-        note="one request is the prefill and 15 steps of one token. A tape or a graph holds all of "
-        "it: the growing caches, the choice of each token, and its way into the next step. It does "
-        "not hold what a generation library does besides: sampling, asking after each token "
-        "whether all texts have ended (here the length is fixed), and making text",
+        note="one request is the prefill and 15 steps of one token, in one tape or graph; without "
+        "sampling, without a test for the end of a text, without making text",
     ),
     text_model(
         "llama",
@@ -89,8 +87,7 @@ DECODERS = (
             "num_hidden_layers": 12,
             "max_position_embeddings": _LLAMA_POSITIONS,
         },
-        note="also found by its published name, llama-160m. Published with 2048 positions, which "
-        "cost nothing: they have no weights",
+        note="also named llama-160m; published with 2048 positions, which have no weights",
     ),
     text_model(
         "llama-1b",
@@ -116,9 +113,8 @@ DECODERS = (
         has_cache=True,
         settings={"num_hidden_layers": 24},
         tiny={"hidden_size": 32, "vocab_size": 1000},
-        note="without the fused kernels (packages mamba_ssm and causal_conv1d, which transformers "
-        "takes where they are installed): the scan is a loop in Python, one turn a token and "
-        "layer, so it shows what fusing saves",
+        note="without the fused kernels (packages mamba_ssm and causal_conv1d) the scan is a "
+        "Python loop over tokens",
     ),
     text_model(
         "lstm-lm",

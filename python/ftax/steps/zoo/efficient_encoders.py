@@ -19,7 +19,7 @@ EFFICIENT_ENCODERS = (
         parameter_count=130_973_184,
         tiny=_TINY_FUNNEL,
         note="the paper names no size; its 8.27 G multiply-accumulates at 128 tokens are those of "
-        "small with its decoder (8.27 by hand; 6.5 without the decoder)",
+        "small with its decoder",
     ),
     text_model(
         "funnel-base",
@@ -28,8 +28,8 @@ EFFICIENT_ENCODERS = (
         "configuration of funnel-transformer/small-base",
         parameter_count=115_611_648,
         tiny=_TINY_FUNNEL,
-        note="the paper's text gives Funnel 42 % fewer multiply-accumulates than BERT, which fits "
-        "this form; its measurements fit the one with a decoder",
+        note="the paper's text (42 % fewer multiply-accumulates than BERT) fits this form; its "
+        "measurements fit the one with a decoder",
     ),
     text_model(
         "squeezebert",
@@ -79,9 +79,8 @@ EFFICIENT_ENCODERS = (
         dtypes=("fp32",),
         settings={"segment_means_seq_len": 128, "num_landmarks": 64},
         tiny={**TINY_ENCODER, "segment_means_seq_len": 8, "num_landmarks": 4},
-        note="128 tokens only, in segments of 2: the published configuration has as many landmarks "
-        "as segments, for which the library computes plain attention. fp32 only: the library "
-        "multiplies by an identity in fp32",
+        note="128 tokens only, in segments of 2: with as many landmarks as segments, as published, "
+        "the library computes plain attention. fp32 only: it multiplies by an identity in fp32",
     ),
     text_model(
         "longformer",
@@ -93,8 +92,8 @@ EFFICIENT_ENCODERS = (
         max_size=4096,
         settings={**ROBERTA, "max_position_embeddings": 4098},
         tiny={**TINY_ENCODER, "attention_window": 16},
-        note="pads every request to a multiple of 512 tokens, so 128 cost as much as 512, in the "
-        "paper too; no token has global attention",
+        note="pads every request to a multiple of 512 tokens, as in the paper; no token has global "
+        "attention",
     ),
     text_model(
         "reformer",
@@ -131,7 +130,7 @@ EFFICIENT_ENCODERS = (
             "num_attention_heads": 4,
             "num_buckets": 8,
         },
-        note="chunks of 64 tokens (published: 128 and 256), or 128 tokens would never be hashed; "
-        "hashing draws random numbers in every pass",
+        note="chunks of 64 tokens (published: 128 and 256), so that 128 tokens are hashed; hashing "
+        "draws random numbers in every pass",
     ),
 )

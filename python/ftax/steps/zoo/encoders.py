@@ -65,7 +65,6 @@ ENCODERS = (
         "configuration of kssteven/ibert-roberta-base",
         parameter_count=124_645_632,
         settings=ROBERTA,
-        note="quantisation is off, as published: its integers are simulated in floating point and "
-        "need ranges that only training gives",
+        note="quantisation is off, as published: it needs ranges that only training gives",
     ),
 )
