@@ -155,7 +155,7 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("service", "training", "mlp", "my_package", "my_package.model"):
+    for name in ("service", "bert_service", "training", "mlp", "my_package", "my_package.model"):
         sys.modules.pop(name, None)
 
 

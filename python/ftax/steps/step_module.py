@@ -247,8 +247,14 @@ class StepModule(nn.Module):
             self.prepare()
             logs.append(_log(call))
         if what := _describe_change(*logs[-2:]):
+            is_capture = self.step.kind == "call"
+            whose = (
+                f"cannot capture {self.step.name}: its work"
+                if is_capture
+                else "the work of this step"
+            )
             raise UnsupportedError(
-                f"the work of this step changes from call to call: {what}. {self.say_changes(call)}"
+                f"{whose} changes from call to call: {what}. {self.say_changes(call)}"
             )
 
     def say_changes(self, call: Callable[[], object]) -> str:
