@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ftax
-from ftax.runtimes.capture.captured import Captured
+from ftax.captures.captured import Captured
 from ftax.steps.kept_cache import name_cache
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.usefixtures("alone", "record_at_once")]

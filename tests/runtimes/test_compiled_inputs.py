@@ -17,13 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ftax
 from ftax import UnsupportedError
-from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.echoes import PlainMode
 from ftax.steps.load import load_model
 from ftax.steps.work import count_work
+from ftax.tape.recording import observe
+from ftax.tape.tape import make_tape
 from support.small_models import load_function, normal
 
 QUICK = ftax.Plan(rounds=2, warmup=2, round_ms=1.0)
