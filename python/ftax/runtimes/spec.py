@@ -163,6 +163,6 @@ def _make_cold(prepared: Candidate) -> Candidate:
 
 
 def _find(place: str) -> Any:
-    """What ``module:name`` under ftax.runtimes is."""
+    """What ``module:name`` under ftax is."""
     module, _, name = place.partition(":")
-    return getattr(import_module(f"ftax.runtimes.{module}"), name)
+    return getattr(import_module(f"ftax.{module}"), name)
