@@ -37,7 +37,7 @@ _COMPILE_IS_PYTHON = "torch.compile's guards and wrappers are Python; its C++ fo
 _on_onnxruntime = partial(
     RuntimeSpec,
     bakes=_BOTH,
-    files="onnx.rows:make_file",
+    files="runtimes.onnx.rows:make_file",
     quick=True,
     packages=("onnxruntime", "onnx"),
     options=("optimization",),
@@ -149,7 +149,7 @@ _RUNTIMES = (
         hosts=_BOTH,
         function="runtimes.compilers.torchscript:prepare_torchscript",
         bakes=_BOTH,
-        files="compilers.torchscript:make_file",
+        files="runtimes.compilers.torchscript:make_file",
         quick=True,
     ),
     RuntimeSpec(
@@ -158,7 +158,7 @@ _RUNTIMES = (
         hosts=_BOTH,
         function="runtimes.compilers.torchscript:prepare_frozen",
         bakes=_BOTH,
-        files="compilers.torchscript:make_frozen_file",
+        files="runtimes.compilers.torchscript:make_frozen_file",
         quick=True,
     ),
     _on_onnxruntime(
@@ -247,7 +247,7 @@ _RUNTIMES = (
         description="compiled ahead of time by AOTInductor, loaded from a package",
         hosts=_BOTH,
         function="runtimes.compilers.aoti:prepare_aoti",
-        files="compilers.aoti:make_package",
+        files="runtimes.compilers.aoti:make_package",
         tunes=True,
     ),
     RuntimeSpec(
