@@ -50,6 +50,7 @@ from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.stand_in import StandIn
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import split_inputs
+from ftax.tape.capture import GraphMemory
 
 _MOST_OF_A_KIND = 4  # recordings of one signature that are kept, such as with two values of a flag
 _WARN_AFTER_CALLS = 8
@@ -120,6 +121,7 @@ class Captured(Wraps, StandIn):
         self.name = name or (what.name if isinstance(what, Step) else _name(what))
         self.options = options
         self._has_graphs = False  # among what was recorded
+        self._memory = GraphMemory()
         self._kinds, self._ledger = CallKinds(), Ledger()
         self._turns = threading.RLock()  # of calls that must not run at once
         self._books = self._ledger.lock  # held for moments
@@ -558,6 +560,7 @@ class Captured(Wraps, StandIn):
                 borrow=options.borrow,
                 check_inputs=check_inputs,
                 ignore=options.ignore,
+                memory=self._memory,
                 reset=options.reset,
                 is_alone=is_alone,
             )

@@ -1,7 +1,7 @@
 """The replay of a captured call on a GPU: one CUDA graph of the tape's kernels.
 
-The surprising choice: results are copies unless a call asks to borrow. A graph writes each result
-where it wrote the one before, and nobody who holds yesterday's tensor expects that.
+Results are copies unless a call asks to borrow: a graph writes each result where it wrote the one
+before. All graphs of one capture work in the same memory, so replays wait for each other.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.tensors import make_like
 from ftax.steps.writes import find_storage
-from ftax.tape.capture import CapturedGraph, capture
+from ftax.tape.capture import CapturedGraph, GraphMemory, capture
 
 
-def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) -> GraphReplay:
-    """Capture ``tape`` on inputs of its own and hold it against eager on both inputs.
+def make_graph_replay(
+    workspace: Workspace, tape: _core.Tape, memory: GraphMemory, *, borrows: bool
+) -> GraphReplay:
+    """Capture ``tape`` on inputs of its own, in ``memory``, and hold it against eager on both
+    inputs.
 
     Raises UnsupportedError for what a graph cannot hold, and UnavailableError without CUDA.
     """
@@ -33,8 +36,9 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
     check_layouts(loaded.flat_inputs(), loaded.name)
     inputs = [make_like(item) for item in loaded.flat_inputs()]
     tape = bake_transfers(loaded, tape)
-    captured = capture(loaded, workspace.taped, tape=tape, inputs=inputs)
-    replay = GraphReplay(captured, device, launch=find_launch(captured), borrows=borrows)
+    captured = capture(loaded, workspace.taped, tape=tape, inputs=inputs, memory=memory)
+    launch = find_launch(captured)
+    replay = GraphReplay(captured, device, launch=launch, borrows=borrows, memory=memory)
     replay.memory_bytes = max(0, torch.cuda.memory_reserved(device) - before)
     replay.places = list(range(len(workspace.reference)))
     check_on_both_inputs(workspace, lambda given: replay(list(given)), name="the captured graph")
@@ -78,6 +82,7 @@ class GraphReplay:
         *,
         launch: Callable[[], object],
         borrows: bool,
+        memory: GraphMemory | None = None,
     ) -> None:
         self.memory_bytes = 0
         self.places: list[int] = []
@@ -88,9 +93,8 @@ class GraphReplay:
         self._launch = launch
         self._outputs = _group(buffers.outputs, self._inputs, buffers.constants)
         self._writes_inputs = buffers.mutated
-        self._stream: torch.cuda.Stream | None = None  # of the last replay
-        self._number = -1  # of that stream
-        self._seen: set[int] = set()  # numbers of all
+        self._memory = memory or GraphMemory()
+        self._seen: set[int] = set()  # numbers of streams that it was replayed on
 
     def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Results on the caller's stream; those that the graph made are copies, or its memory."""
@@ -102,14 +106,11 @@ class GraphReplay:
     def _replay(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         # Its number first: to make an object of it takes longer than most of what is done here.
         number = torch._C._cuda_getCurrentRawStream(self._device.index)
-        if number != self._number:
-            stream = torch.cuda.current_stream()
-            if self._stream is not None:
-                stream.wait_stream(self._stream)  # which may still read inputs and write results
-            if number not in self._seen:
-                self._read_on(stream)
-                self._seen.add(number)
-            self._stream, self._number = stream, number
+        if number != self._memory.number:
+            self._memory.order(number)
+        if number not in self._seen:
+            self._read_on(torch.cuda.current_stream())
+            self._seen.add(number)
         copied = self._own.take(tensors)
         self._launch()
         if self._writes_inputs:

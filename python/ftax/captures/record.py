@@ -56,6 +56,7 @@ from ftax.steps.tensors import make_like
 from ftax.steps.user_inputs import split_inputs
 from ftax.steps.writes import find_storage, list_storages
 from ftax.tape.calls import describe_place
+from ftax.tape.capture import GraphMemory
 from ftax.tape.flow import draws_random_numbers, find_dependent_reads
 from ftax.tape.tape import Taped, find_other_replay, preserve_state
 
@@ -278,11 +279,13 @@ def record_program(
     borrow: bool,
     check_inputs: Any = None,
     ignore: Sequence[str] = (),
+    memory: GraphMemory,
     reset: Callable[[], object] | None = None,
     is_alone: bool = True,
 ) -> Program:
     """Record ``what`` on these arguments, in the caller's grad mode. ``is_alone``: no other thread
-    matters; else what all threads share is neither seeded nor put back.
+    matters; else what all threads share is neither seeded nor put back. ``memory`` is shared with
+    the graphs of other programs, which are never replayed at the same time.
 
     Raises:
         OtherThreads: beside other threads it cannot be recorded.
@@ -298,6 +301,7 @@ def record_program(
         borrow=borrow,
         check_inputs=check_inputs,
         ignore=frozenset(ignore),
+        memory=memory,
         reset=reset,
         is_alone=is_alone,
     )
@@ -333,6 +337,7 @@ class _RecordOptions:
     borrow: bool
     check_inputs: Any
     ignore: frozenset[str]
+    memory: GraphMemory
     reset: Callable[[], object] | None
     is_alone: bool
 
@@ -426,7 +431,7 @@ def _record(
         same = [index for index in taped.tape.host_reads if index not in dependent]
         baked = tuple(describe_place(taped.tape.calls[index]) for index in same)
         tape = taped.tape.without_host_reads(dependent)
-        replay = _make_replay(chosen, workspace, tape, borrows=options.borrow)
+        replay = _make_replay(chosen, workspace, tape, options)
         kept = len(dependent)
         replay.places = recorded.list_places(kept, len(tape.output_slots))
         replay.borrow(recorded.list_gradients())
@@ -723,9 +728,11 @@ def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:
     return "graph" if on_gpu else "tape"
 
 
-def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape, *, borrows: bool) -> Replay:
+def _make_replay(
+    kind: Kind, workspace: Workspace, tape: _core.Tape, options: _RecordOptions
+) -> Replay:
     if kind == "tape":
         return TapeReplay(tape)
     from ftax.captures.graph import make_graph_replay
 
-    return make_graph_replay(workspace, tape, borrows=borrows)
+    return make_graph_replay(workspace, tape, options.memory, borrows=options.borrow)

@@ -8,6 +8,7 @@ capture itself is torch's, so that memory and random numbers are torch's busines
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -64,15 +65,53 @@ class CapturedGraph:
             return [output.clone() for output in self.buffers.outputs]
 
 
+class GraphMemory:
+    """Memory that several graphs work in, no two at once: one allocates what another gave back, and
+    a replay waits for the one before. torch reuses memory of one pool and one stream only."""
+
+    def __init__(self) -> None:
+        self.number = -1  # of the stream of the last replay
+        self._last: torch.cuda.Stream | None = None  # that stream
+        self._stream: torch.cuda.Stream | None = None
+        self._pool: Any = None
+        self._graphs: list[weakref.ref[torch.cuda.CUDAGraph]] = []
+
+    def choose_stream(self) -> torch.cuda.Stream:
+        """On which graphs are captured: of the device that was current the first time."""
+        self._stream = self._stream or torch.cuda.Stream()
+        return self._stream
+
+    def choose_pool(self) -> Any:
+        """The pool of the next graph: a new one where no graph lives that uses the last."""
+        self._graphs = [graph for graph in self._graphs if graph() is not None]
+        if not self._graphs:
+            self._pool = torch.cuda.graph_pool_handle()
+        return self._pool
+
+    def add(self, graph: torch.cuda.CUDAGraph) -> None:
+        """It was captured in the pool."""
+        self._graphs.append(weakref.ref(graph))
+
+    def order(self, number: int) -> None:
+        """Have the current stream, of this number, wait for the last replay, which may still read
+        inputs and write results."""
+        stream = torch.cuda.current_stream()
+        if self._last is not None:
+            stream.wait_stream(self._last)
+        self._last, self.number = stream, number
+
+
 def capture(
     loaded: LoadedModel,
     taped: Taped,
     *,
     tape: _core.Tape | None = None,
     inputs: Sequence[torch.Tensor] | None = None,
+    memory: GraphMemory | None = None,
 ) -> CapturedGraph:
     """Capture one inference of ``taped`` on the main inputs of ``loaded``, without host reads; or
-    of ``tape``, and on these ``inputs``, from which every replay reads.
+    of ``tape``, and on these ``inputs``, from which every replay reads. ``memory`` is shared with
+    other graphs.
 
     Raises:
         UnsupportedError: the model waits for the device, moves data between host and device, or
@@ -84,7 +123,8 @@ def capture(
     device = torch.device(loaded.device)
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index), preserve_state(loaded):
-        stream = torch.cuda.Stream()
+        memory = memory or GraphMemory()
+        stream = memory.choose_stream()
         torch.cuda.synchronize()
         try:
             with enter_stream(stream), torch.inference_mode():
@@ -92,7 +132,8 @@ def capture(
                 loaded.prepare()  # or each run would move a position on, past the end of a cache
                 _rehearse(tape)
             loaded.prepare()
-            graph, outputs = capture_calls(tape.run, stream)
+            graph, outputs = capture_calls(tape.run, stream, memory.choose_pool())
+            memory.add(graph)
         except (RunnerError, torch.OutOfMemoryError) as error:
             raise UnsupportedError(f"cannot capture this model: {describe(error)}") from error
         refuse_host_outputs(outputs, "this model")
@@ -112,15 +153,16 @@ def capture(
 
 
 def capture_calls(
-    run: Callable[[], list[torch.Tensor]], stream: torch.cuda.Stream
+    run: Callable[[], list[torch.Tensor]], stream: torch.cuda.Stream, pool: Any = None
 ) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
-    """Capture what ``run`` issues on ``stream``; the graph, instantiated, and the outputs.
+    """Capture what ``run`` issues on ``stream``; the graph, instantiated, and the outputs. Without
+    ``pool`` it has memory that no other graph uses.
 
     ``run`` must have run on that stream before. What it raises is passed on, and torch is usable
     afterwards.
     """
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    pool = torch.cuda.graph_pool_handle()
+    pool = pool or torch.cuda.graph_pool_handle()
     torch.cuda.synchronize()
     torch._C._cuda_clearCublasWorkspaces()  # or the graph would use one that others may free
     torch.cuda.empty_cache()
