@@ -89,10 +89,10 @@ def test_a_position_is_put_back_after_the_rehearsal_of_a_capture(monkeypatch):
         hold()
         tape.run()
 
-    def look(run: Any, stream: torch.cuda.Stream) -> Any:
+    def look(run: Any, stream: torch.cuda.Stream, pool: Any) -> Any:
         torch.cuda.synchronize()
         seen.append(position.item())
-        return capture_calls(run, stream)
+        return capture_calls(run, stream, pool)
 
     monkeypatch.setattr(capture, "_rehearse", rehearse_late)
     monkeypatch.setattr(capture, "capture_calls", look)
