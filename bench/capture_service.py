@@ -2,8 +2,8 @@
 
 Requests of 24 lengths in random order, answered by the original and by a capture, from 1 and from 4
 threads; training steps under schedulers; a call that is refused; the memory of many calls. The
-surprising choice: the original answers the same requests by turns with the capture, in chunks, so
-that both have the same neighbours.
+original answers the same requests by turns with the capture, in chunks, so that both have the same
+neighbours.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ it gives back.
 
 Models: captured, held against eager on three fresh inputs, and timed in the rounds of a receipt.
 Training: a hundred steps with a schedule, beside the same steps of eager. Decoding: tokens of a
-loop around a captured step against those of the loop alone. The surprising choice: a refusal is a
-result, and its reason is the record's.
+loop around a captured step against those of the loop alone. A refusal is a result, and its reason
+is the record's.
 """
 
 from __future__ import annotations

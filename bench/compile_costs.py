@@ -3,8 +3,8 @@
 Guards: the same model, compiled without any, in the rounds of the rung that skips them; and the
 guard manager, asked by itself on the locals of a call. AOTAutograd's and Inductor's wrappers:
 called around code that does nothing. The generated Python: each of its calls made once more with
-the same arguments, and timed. The surprising choice: guards alone are no measure of their line.
-What they push out of the caches the code behind them has to fetch again, and that is in it.
+the same arguments, and timed. Guards alone are no measure of their line. What they push out of the
+caches the code behind them has to fetch again, and that is in it.
 """
 
 from __future__ import annotations

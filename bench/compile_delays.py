@@ -1,9 +1,9 @@
 """What is put into a compiled call on purpose appears on the right line of its receipt.
 
-A wait in each layer that Python drives, against a longer one, all rungs of both in the same
-rounds; and more and more guards, which may lengthen the line *guards* alone, in proportion. The
-surprising choice: all numbers of guards are measured in the same rounds, where they push each other
-out of the caches. One after the other they would meet another host, which is not the same for long.
+A wait in each layer that Python drives, against a longer one, all rungs of both in the same rounds;
+and more and more guards, which may lengthen the line *guards* alone, in proportion. All numbers of
+guards are measured in the same rounds, where they push each other out of the caches. One after the
+other they would meet another host, which is not the same for long.
 """
 
 from __future__ import annotations

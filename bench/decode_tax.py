@@ -1,8 +1,8 @@
 """The tax of a decoded token over its context and its batch, and that of reading the prompt.
 
-A sweep (cells in a folder, which the same command completes), knees, and a picture of both. The
-surprising choice: what a token costs at the lowest rung is drawn as a line of its own, and no share
-is drawn: the gap between two lines is the tax, in the unit that a user waits in.
+A sweep (cells in a folder, which the same command completes), knees, and a picture of both. What a
+token costs at the lowest rung is drawn as a line of its own, and no share is drawn: the gap between
+two lines is the tax, in the unit that a user waits in.
 """
 
 from __future__ import annotations

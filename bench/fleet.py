@@ -1,9 +1,9 @@
 """A sweep over a Ray cluster beside the same sweep without one: nothing lost, nothing twice.
 
 200 cells on the CPU, three times: here, on three nodes of which one is killed and one more is added
-on the way, and here again; the latencies have to be the same. The surprising choice: the reference
-is not the first sweep but the two that had no Ray; what they disagree in is this machine's, and the
-cluster may have as much of it.
+on the way, and here again; the latencies have to be the same. The reference is not the first sweep
+but the two that had no Ray; what they disagree in is this machine's, and the cluster may have as
+much of it.
 
 ``--two-gpus`` asks something else: how many times as fast 200 cells are on two GPUs of a node as on
 one.

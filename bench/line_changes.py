@@ -1,8 +1,8 @@
 """How lines of a receipt changed under a known delay, and whether that is what was expected.
 
-Shared by the interventions on the CPU and on a GPU. The surprising choice: "as expected" is not
-"close". An interval has to meet the expected change within 5 % of what was injected, and has to be
-narrow enough to have missed it; a wide one says "cannot tell", which is no success.
+Shared by the interventions on the CPU and on a GPU. "as expected" is not "close". An interval has
+to meet the expected change within 5 % of what was injected, and has to be narrow enough to have
+missed it; a wide one says "cannot tell", which is no success.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The numbers and pictures of docs/paper-today.md, from the committed records.
 
-The surprising choice: nothing of the page is typed. Its text is bench/paper_today.md, in which
-numbers have names; its tables and pictures are drawn of the cells of one run.
+Nothing of the page is typed. Its text is bench/paper_today.md, in which numbers have names; its
+tables and pictures are drawn of the cells of one run.
 """
 
 from __future__ import annotations

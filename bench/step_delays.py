@@ -2,9 +2,8 @@
 
 As bench/intervention.py does for a forward pass: a decoded window and a training step, each with a
 delay in one layer and with twice that delay, all rungs of both in the same rounds. The step is as
-small as it can be: a line is a difference of rungs, and the rest of the step is noise in it. The
-surprising choice: how long the delay is depends on the machine, since one that lies within a line's
-noise proves nothing.
+small as it can be: a line is a difference of rungs, and the rest of the step is noise in it. How
+long the delay is depends on the machine, since one that lies within a line's noise proves nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Receipts of decoded tokens and training steps, held against counts and clocks of others.
 
 Decoding: the tokens of every rung over a long window, the library's own wall time, and the waits
-that torch's sync debug mode warns of. Training: what twenty steps of every rung have written. The
-surprising choice: with `--tiny` all of it runs on a CPU, down to the tape, so that a lent GPU never
-meets a script that has not run.
+that torch's sync debug mode warns of. Training: what twenty steps of every rung have written. With
+`--tiny` all of it runs on a CPU, down to the tape, so that a lent GPU never meets a script that has
+not run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the tape costs per operator, against the fastest ways there are to call the same operators.
 
 A chain of linear, add and layer norm on tensors of four numbers leaves nothing but overhead, so a
-difference of latencies divided by the number of operators is a cost per operator. The surprising
-choice: the reference is hand-written C++ (`_core.ChainRunner`), which no replay can beat; below it,
-a tiny BERT shows the same ways on a model.
+difference of latencies divided by the number of operators is a cost per operator. The reference is
+hand-written C++ (`_core.ChainRunner`), which no replay can beat; below it, a tiny BERT shows the
+same ways on a model.
 """
 
 from __future__ import annotations

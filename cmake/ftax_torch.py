@@ -1,7 +1,7 @@
 """Says which torch ftax is built against: the one that the building Python would import.
 
 CMake runs this file for torch's folder and versions, the Makefile for the tag of a wheel;
-scikit-build-core imports it for what a wheel requires. The surprising choices: torch is found
+scikit-build-core imports it for what a wheel requires. Torch is found
 without importing it, which takes seconds and can fail where building does not, and a wheel requires
 the minor version of torch that it was built against (``torch==2.13.*``), because torch's C++
 interface changes with each of them.

@@ -1,5 +1,5 @@
 // Calls that take far longer than the others of their round, time and again: a median does not see
-// them, and who calls pays for them. The surprising choice is what slow means: to take longer by at
+// them, and who calls pays for them. Slow means: to take longer by at
 // least half of what the longer calls do, each of them weighted by what it adds. So a few long
 // calls stand out of any number that are a little longer.
 #pragma once

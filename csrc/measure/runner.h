@@ -1,7 +1,7 @@
 // The one interface that the timed loop knows. A runner is one way to execute one inference: a
-// Python callable, a tape, a TorchScript module. The surprising choice is `enter`: what a thread
-// must hold while it runs (the GIL, inference mode, a stream) is taken once a round, outside the
-// timed region, so that no rung pays for it and all rungs pay the same.
+// Python callable, a tape, a TorchScript module. What a thread must hold
+// while it runs (the GIL, inference mode, a stream) `enter` takes once a round, outside the timed
+// region, so that no rung pays for it and all rungs pay the same.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which arguments an operator call writes into. Mostly its schema says so; the surprising choice is
+// Which arguments an operator call writes into. Mostly its schema says so; there is
 // a list of operators whose schema does not: statistics that batch norm moves on, and the state
 // from which cuDNN's recurrent layers draw.
 #pragma once

@@ -1,7 +1,6 @@
-// Wraps a runner so that what its step writes is put back, outside the timed region. The surprising
-// choice is when: what decides which work is done (positions, counters, and what Python keeps)
-// before each sample; weights and the like, which fill caches and whose values decide nothing, once
-// a round.
+// Wraps a runner so that what its step writes is put back, outside the timed region: what decides
+// which work is done (positions, counters, and what Python keeps) before each sample; weights and
+// the like, which fill caches and whose values decide nothing, once a round.
 #pragma once
 
 #include <pybind11/pybind11.h>

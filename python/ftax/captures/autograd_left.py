@@ -1,7 +1,7 @@
 """Whether autograd could go on from what a call returns, which a replay could not give.
 
-The surprising choice: a graph that a backward pass has gone through counts as none, since it is
-used up; so the roots of backward passes are noted while the call runs.
+A graph that a backward pass has gone through counts as none, since it is used up; so the roots of
+backward passes are noted while the call runs.
 """
 
 from __future__ import annotations

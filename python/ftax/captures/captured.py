@@ -1,8 +1,7 @@
 """`ftax.capture`: a callable that is called like the original and replays what it recorded.
 
-The surprising choice: whatever is not certain is recorded again, not guessed. A call that differs
-in its arguments, or that finds anything of Python changed that the recorded one could have read, is
-another call.
+Whatever is not certain is recorded again, not guessed. A call that differs in its arguments, or
+that finds anything of Python changed that the recorded one could have read, is another call.
 """
 
 from __future__ import annotations

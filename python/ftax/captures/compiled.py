@@ -1,9 +1,9 @@
 """A call of compiled code on a GPU, captured: a CUDA graph of what each of its graphs launches.
 
-The surprising choice: the compiled callable is called each time, and only where TorchDynamo's
-bytecode calls what Inductor generated does it meet a replay. So torch's own guards decide, in front
-of each call, which compiled code it is, and what is between two graphs runs as Python. A graph that
-was not there when the call was recorded runs as it is, and the next call is recorded anew.
+The compiled callable is called each time, and only where TorchDynamo's bytecode calls what Inductor
+generated does it meet a replay. So torch's own guards decide, in front of each call, which compiled
+code it is, and what is between two graphs runs as Python. A graph that was not there when the call
+was recorded runs as it is, and the next call is recorded anew.
 """
 
 from __future__ import annotations

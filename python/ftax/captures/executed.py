@@ -1,9 +1,9 @@
 """Which Python code a call runs, as Python's own profiling hook tells it.
 
 What a call can read without a tensor it reads by names in code that ran: attributes, globals, cells
-of closures. The surprising choice: functions are found by their code, among all that live, because
-a running frame does not say of which function it is. Globals are asked of the frames, since a
-function that the call makes is gone when it is looked for.
+of closures. Functions are found by their code, among all that live, because a running frame does
+not say of which function it is. Globals are asked of the frames, since a function that the call
+makes is gone when it is looked for.
 """
 
 from __future__ import annotations

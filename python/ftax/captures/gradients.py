@@ -1,8 +1,7 @@
 """What a call does to `.grad` of the weights, which a replay has to do too.
 
-The surprising choice: it is found by trying. A gradient is put there before a run, which the call
-reads, writes into, replaces, or takes away; and a run as the call finds them shows which ones it
-makes.
+It is found by trying. A gradient is put there before a run, which the call reads, writes into,
+replaces, or takes away; and a run as the call finds them shows which ones it makes.
 """
 
 from __future__ import annotations

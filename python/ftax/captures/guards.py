@@ -1,8 +1,8 @@
 """What of Python a call can have read, from which its work may follow; and what is not followed.
 
 From the functions that ran, closures, defaults and the globals that they name; from there, into
-modules, optimizers, objects and containers. The surprising choice: more is guarded than was read. A
-guard too many costs a capture anew, one too few a wrong result.
+modules, optimizers, objects and containers. More is guarded than was read. A guard too many costs a
+capture anew, one too few a wrong result.
 """
 
 from __future__ import annotations

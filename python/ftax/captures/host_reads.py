@@ -1,8 +1,8 @@
 """What a call reads of tensors on the host, and whether that may be baked into a replay.
 
-Control flow, sizes and arguments can depend on the values of tensors only through such reads. The
-surprising choice: a read is let pass where the tape shows that its value flows from no input, no
-state and no random number. Then it is the same each time, and baking it in changes nothing.
+Control flow, sizes and arguments can depend on the values of tensors only through such reads. A
+read is let pass where the tape shows that its value flows from no input, no state and no random
+number. Then it is the same each time, and baking it in changes nothing.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def list_library_reads(
 class MemoryReads(TorchFunctionMode):
     """What Python is told of tensors beside their places in operators.
 
-    The surprising choice: sizes are followed by whole calls. What is made of a tensor whose size
-    depends on values has such a size too, unless it has no dimensions.
+    Sizes are followed by whole calls. What is made of a tensor whose size depends on values has
+    such a size too, unless it has no dimensions.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """What a guard need not look into: what cannot change, and what a library keeps for itself.
 
-The surprising choice: what torch keeps changes all the time and decides nothing, so that whole
-library is passed by, except what it has users derive from or hand their numbers to.
+What torch keeps changes all the time and decides nothing, so that whole library is passed by,
+except what it has users derive from or hand their numbers to.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What became of the calls of a capture, what they took, and when recording one pays.
 
-The surprising choice: nothing is recorded because it is new. The original answers until it has
-worked for as long as replays would have saved to make up for a recording, and recordings together
-take less than a tenth of the work of all calls. Work is CPU time of the thread: how long a call
-takes beside busy neighbours, or waiting for the GIL, says nothing of that.
+Nothing is recorded because it is new. The original answers until it has worked for as long as
+replays would have saved to make up for a recording, and recordings together take less than a tenth
+of the work of all calls. Work is CPU time of the thread: how long a call takes beside busy
+neighbours, or waiting for the GIL, says nothing of that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One recorded call: for which calls it stands, and its replay.
 
-The surprising choice: an argument that is a tensor which the call reaches by itself, such as a
-weight, is no argument like others: a recording of such a call stands for that weight alone.
+An argument that is a tensor which the call reaches by itself, such as a weight, is no argument like
+others: a recording of such a call stands for that weight alone.
 """
 
 from __future__ import annotations

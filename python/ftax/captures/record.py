@@ -1,8 +1,8 @@
 """Records a call: looks at it from several sides, and refuses what a replay could not be.
 
-The surprising choice: the call is recorded as a step of its own tensors, by the code that records
-what ftax measures. So a capture has passed every check that a rung of a receipt has, with state
-that was found by watching and put back.
+The call is recorded as a step of its own tensors, by the code that records what ftax measures. So a
+capture has passed every check that a rung of a receipt has, with state that was found by watching
+and put back.
 """
 
 from __future__ import annotations

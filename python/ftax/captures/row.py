@@ -1,7 +1,7 @@
 """`ftax.capture` as a runtime: called from Python, as who adopts it calls it.
 
-The surprising choice: it is captured anew, beside the tape that is there already. What is measured
-is what a user gets, guards, copies and all.
+It is captured anew, beside the tape that is there already. What is measured is what a user gets,
+guards, copies and all.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A model that makes a mask on the host, or indexes by a list, copies it to the GPU each time. A graph
 cannot hold a copy from memory that dies with the call, and need not: the tape shows that nothing in
-it depends on inputs, state or random numbers. The surprising choice: what such a copy gives is kept
-from one run, so that the graph computes less than the original does.
+it depends on inputs, state or random numbers. What such a copy gives is kept from one run, so that
+the graph computes less than the original does.
 """
 
 from __future__ import annotations

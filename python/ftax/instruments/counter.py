@@ -1,7 +1,7 @@
 """What readings of an energy counter say: arithmetic alone, with no GPU in it.
 
 The counter moves in steps, some 10 to 100 ms apart, so the difference between two arbitrary
-readings is wrong by up to a step at each end. The surprising choice is to throw those ends away: a
+readings is wrong by up to a step at each end. Those ends are thrown away: a
 window begins and ends where the counter was *seen to move*, and how well those two moments are
 known is stated with the result.
 """

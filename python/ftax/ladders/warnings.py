@@ -1,6 +1,6 @@
 """What a reader of a receipt has to know beside its numbers: of its rounds, and of its traces.
 
-The surprising choice is what is left out: an alternative may run other kernels than the first rung,
+What is left out: an alternative may run other kernels than the first rung,
 and is expected to.
 """
 

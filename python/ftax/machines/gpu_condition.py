@@ -1,6 +1,6 @@
 """The passing state of a GPU: clocks, what holds them down, power, and who else is on it.
 
-The surprising choice is about the others: inside a container our own entry in the driver's list of
+Of the others: inside a container our own entry in the driver's list of
 processes may carry a number of another world, or be missing. Then the list is corrected by one, or
 not believed at all, rather than reporting ourselves as a stranger.
 """

@@ -1,7 +1,7 @@
 """Whether the mean of some rounds is a latency to go by: the one place that judges it.
 
 A number that is not is still printed, with the words "not resolved" and the reason, and nothing is
-recommended by it. The surprising choice is how far rounds may be apart, because an honest result of
+recommended by it. Rounds may be far apart, because an honest result of
 a noisy machine has to pass: of more than 500 results in ``bench/results`` the mean of none is more
 than 1.4 times the median of its rounds, and of none that nothing disturbed more than 1.2 times.
 """
