@@ -1,5 +1,6 @@
 // Reads each record through the oldest struct that has all the fields wanted here, not the newest
-// one: CUPTI only ever appends to a record, so the old struct is a prefix of what any library since CUDA 11.6 writes, whichever toolkit this was compiled with.
+// one: CUPTI only ever appends to a record, so the old struct is a prefix of what
+// any library since CUDA 11.6 writes, whichever toolkit this was compiled with.
 #include "cupti/decoder.h"
 
 #include <iterator>

@@ -148,15 +148,27 @@ def _list_strings(code: CodeType) -> list[str]:
     return [item for item in strings if item.isidentifier()]
 
 
-@functools.lru_cache(_KEPT) def _composes(code: CodeType) -> bool: """Whether it may read an
-attribute by a name that does not stand in it. A name is known only where it stands right behind the
-object, as in ``getattr(a.b, "c")``.""" if _BY_NAME & set(code.co_names): return True if
-any(isinstance(item, str) and _FIELD.search(item) for item in code.co_consts): return True steps =
-[item for item in dis.get_instructions(code) if item.opname not in _PATH] if any(item.opname ==
-"MATCH_CLASS" for item in steps): return True if not _BY_ARGUMENT & set(code.co_names): return False
-if any(item.opname in _COMPOSING for item in steps): return True asking = ( place for place, item in
-enumerate(steps) if item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT ) return not
-all(_is_asked_by_name(steps[place + 2 : place + 5]) for place in asking)
+@functools.lru_cache(_KEPT)
+def _composes(code: CodeType) -> bool:
+    """Whether it may read an attribute by a name that does not stand in it.
+    A name is known only where it stands right behind the object, as in ``getattr(a.b, "c")``."""
+    if _BY_NAME & set(code.co_names):
+        return True
+    if any(isinstance(item, str) and _FIELD.search(item) for item in code.co_consts):
+        return True
+    steps = [item for item in dis.get_instructions(code) if item.opname not in _PATH]
+    if any(item.opname == "MATCH_CLASS" for item in steps):
+        return True
+    if not _BY_ARGUMENT & set(code.co_names):
+        return False
+    if any(item.opname in _COMPOSING for item in steps):
+        return True
+    asking = (
+        place
+        for place, item in enumerate(steps)
+        if item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT
+    )
+    return not all(_is_asked_by_name(steps[place + 2 : place + 5]) for place in asking)
 
 
 def _is_asked_by_name(steps: Sequence[dis.Instruction]) -> bool:
