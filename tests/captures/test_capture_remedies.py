@@ -111,6 +111,7 @@ def test_a_learning_rate_that_is_a_tensor_is_told() -> None:
     assert "reads its learning rate, a tensor" in text and "fused=True or a number as lr" in text
 
 
+@pytest.mark.slow
 def test_more_than_a_thousand_parameters_with_momentum_are_captured() -> None:
     """Twelve hundred: recording them takes some seconds."""
     step = make_step(lambda weights: torch.optim.SGD(weights, 0.1, momentum=0.9), layers=600)

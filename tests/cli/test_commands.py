@@ -45,6 +45,7 @@ def test_tax_has_quick_runtimes_and_says_what_it_left_out(tmp_path):
     assert "--runtimes available tries " in result.stderr
 
 
+@pytest.mark.slow
 def test_the_first_screen_explains_its_lines_once_and_the_last_receipt_is_kept(tmp_path):
     path = tmp_path / "receipt.jsonl"
     quick = ("tax", "bert-1x64", *QUICK, "--runtimes", "none", "--threads", "1")
@@ -67,6 +68,7 @@ def test_without_a_last_receipt_show_asks_for_a_file():
     assert shown.returncode == 2 and "there is no last receipt here: give FILE" in shown.stderr
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_kept_the_screen_says_how_to_see_all(monkeypatch):
     monkeypatch.setenv("FTAX_CACHE", "/proc/nowhere")
     quick = ("tax", "bert-1x64", *QUICK, "--runtimes", "none")
@@ -112,6 +114,7 @@ def test_a_file_of_several_cells_of_a_runtime_is_no_side_of_a_comparison(tmp_pat
     assert "measurements of 2 cells" in result.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
     path = tmp_path / "processes.jsonl"
     command = ("bench", "bert-1x64", "--rounds", "4", "--processes", "99")
@@ -172,6 +175,7 @@ def test_ops_names_operators_and_modules():
     assert "encoder.layer.11.attention" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_sweep_in_which_nothing_was_measured_is_no_success(tmp_path):
     most = str(2**31 - 1)  # of them no tensor has the bytes
     huge = run("sweep", "--model", "mamba", "--tiny", "--batch", most, "--seq", most, "--quick",

@@ -268,6 +268,7 @@ def test_code_is_compared_by_turns_in_pairs_of_processes(tmp_path):
     assert again.returncode in (1, 2), again.stderr
 
 
+@pytest.mark.slow
 def test_what_one_side_raises_is_told_and_both_are_built_before_either_is_measured(tmp_path):
     (tmp_path / "old.py").write_text(MAKE.format(layers=2))
     (tmp_path / "new.py").write_text("def make():\n    raise ValueError('no weights')\n")

@@ -213,6 +213,7 @@ print(any("is the compiled code" in text for text in receipt.collect_warnings())
 """
 
 
+@pytest.mark.slow
 def test_what_compiles_itself_while_it_is_looked_at_stays_compiled() -> None:
     done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True)
     assert done.stdout.split(maxsplit=1) == ["True", "[3.0, 3.0]\n"], done.stderr
@@ -322,6 +323,7 @@ print(sorted(captured.explain().calls.items()))
 """
 
 
+@pytest.mark.slow
 def test_a_capture_that_is_older_than_the_compiler_is_no_code_to_compile() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CALLED_FROM_COMPILED], capture_output=True, text=True

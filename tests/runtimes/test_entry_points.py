@@ -96,6 +96,7 @@ def test_runtime_of_a_package_is_timed(mlp: LoadedModel, brought: list[EntryPoin
     assert "called from Python" in str(spec.find_obstacle(host="cpp"))
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation_runs_a_model_by_name(
     brought: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_exporting_without_its_packages_says_what_to_install(
         export_onnx(Differing(), [torch.zeros(2)], tmp_path / "never-written.onnx")
 
 
+@pytest.mark.slow
 def test_the_other_exporter_steps_in_and_the_result_says_why(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

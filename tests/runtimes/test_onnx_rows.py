@@ -87,6 +87,7 @@ def test_a_row_does_not_write_into_the_inputs_of_the_model(mlp: LoadedModel) -> 
         assert torch.equal(tensor, copy)
 
 
+@pytest.mark.slow
 def test_the_optimization_that_is_asked_for_is_used_and_recorded(bert: Workspace) -> None:
     counts = {}
     for level in ("disable", "all"):
@@ -131,6 +132,7 @@ def test_a_file_takes_no_options(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", HOSTS)
 def test_threads_do_not_spin_between_requests(host: Host) -> None:
     """By default they do, for some 40 ms, on the cores of whatever is timed next."""

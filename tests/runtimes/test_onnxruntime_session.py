@@ -111,6 +111,7 @@ def open_in_fresh_process(*paths: Path | str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_opening_a_wrong_library_teaches_and_does_not_stick(
     library: _core.OnnxRuntimeLibrary, old_library: Path, tmp_path: Path
 ) -> None:
