@@ -1,7 +1,7 @@
 """What all tests share: what a test may need, a cache of its own, and models small enough to read.
 
-The surprising choice: FTAX_REQUIRE_GPU=1 makes a test that would be skipped for want of a GPU fail,
-so that a run meant for a GPU cannot pass by not using it.
+FTAX_REQUIRE_GPU=1 makes a test that would be skipped for want of a GPU fail, so that a run meant
+for a GPU cannot pass by not using it.
 """
 
 import gc

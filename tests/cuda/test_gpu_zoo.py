@@ -1,7 +1,7 @@
 """On a GPU: the text and speech models of the zoo run in half precision, and their tapes are they.
 
-The surprising choice: the tape of GPT-2's generation is also captured into one graph, because that
-is what generating with a fixed number of tokens is for.
+The tape of GPT-2's generation is also captured into one graph, because that is what generating with
+a fixed number of tokens is for.
 """
 
 import pytest

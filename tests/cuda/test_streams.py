@@ -1,7 +1,7 @@
 """Work on ftax's stream comes after what its caller has issued, and before what comes next.
 
-The surprising choice: each test holds the device back for some 50 ms at the point in question, so
-that whoever does not wait is wrong every time, and not once in a thousand.
+Each test holds the device back for some 50 ms at the point in question, so that whoever does not
+wait is wrong every time, and not once in a thousand.
 """
 
 from collections.abc import Callable

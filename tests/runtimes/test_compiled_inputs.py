@@ -1,7 +1,7 @@
 """What torch.compile made is measured as it is, and is afterwards what it was.
 
-The surprising choice: a backend of the test's own, which adds 1 to what it compiles. So it shows in
-the outputs whether compiled code ran, and nothing has to be compiled in C++.
+A backend of the test's own, which adds 1 to what it compiles. So it shows in the outputs whether
+compiled code ran, and nothing has to be compiled in C++.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """Padded texts and nested tensors: the lengths, the outputs, and what is refused.
 
-The surprising choice: models have two layers and random weights; every family of layers is there,
-because each is a list of names that could be wrong.
+Models have two layers and random weights; every family of layers is there, because each is a list
+of names that could be wrong.
 """
 
 from typing import Any

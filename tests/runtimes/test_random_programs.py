@@ -1,6 +1,6 @@
 """Random small programs are reproduced bit by bit, from the tape and as flat Python.
 
-The surprising choice: none of ftax's own checks runs here; log and comparison are the tests'.
+None of ftax's own checks runs here; log and comparison are the tests'.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The image models: their published sizes, outputs that mean something, and tapes that equal eager.
 
-The surprising choice: full sizes are counted on the meta device, where a network has shapes and no
-numbers. Numbers come from the tiny forms, which must make the same calls.
+Full sizes are counted on the meta device, where a network has shapes and no numbers. Numbers come
+from the tiny forms, which must make the same calls.
 """
 
 import functools

@@ -1,9 +1,9 @@
 """The text and speech models of the zoo: their size, what they put out, and whether they can be
 taped.
 
-The surprising choice: a full-size model is only built and run on the meta device, which computes
-nothing; that is enough for its parameters and its operators. What it computes is tested on the tiny
-form, which must run the same operators.
+A full-size model is only built and run on the meta device, which computes nothing; that is enough
+for its parameters and its operators. What it computes is tested on the tiny form, which must run
+the same operators.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """The public functions that measure receipts: every rung and every alternative in the same rounds.
 
-They load the model and say what a receipt shall hold; `ftax.ladders.run` measures it. The
-surprising choice: their keywords stand in `TaxKeywords` for who calls, and with their defaults in
-`TaxOptions`, which is what measuring is given.
+They load the model and say what a receipt shall hold; `ftax.ladders.run` measures it. Their
+keywords stand in `TaxKeywords` for who calls, and with their defaults in `TaxOptions`, which is
+what measuring is given.
 """
 
 from __future__ import annotations

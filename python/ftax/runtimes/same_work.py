@@ -2,8 +2,7 @@
 
 Checks before the rounds cannot know what a model does later: a cache that grows, every hundredth
 call doing more. So eager is observed once a round, outside its samples, and many times in a row
-after the last one. The surprising choice: it is let run as it is, with nothing put back, because
-that is what is timed.
+after the last one. It is let run as it is, with nothing put back, because that is what is timed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a runtime is: how it is made ready, which hosts can drive it, and what keeps it from
 running here.
 
-The surprising choice: its code is named by a text and imported when the runtime is first prepared,
-so that asking what there is loads none of the libraries behind it.
+Its code is named by a text and imported when the runtime is first prepared, so that asking what
+there is loads none of the libraries behind it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ftax.reports.numbers import CELL, Field, Numbers, read_all
-from ftax.reports.table import Printout, Rows
+from ftax.reports.table import Cell, Printout, Rows
 from ftax.timing.candidate import name_caller
 from ftax.timing.measurement import (
     Measurement,
@@ -42,6 +42,9 @@ FIELDS: Mapping[str, Field] = {
 }
 
 
+_NAMES = ("label", "model", "runtime", "called from")
+
+
 def draw_measurements(*measurements: Measurement) -> Printout:
     """Some measurements as they are printed."""
     return Printout(
@@ -71,35 +74,41 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
         title,
         measurements,
         {
-            **({"label": "label"} if any(item.label for item in measurements) else {}),
-            **({"model": "cell.model"} if len(models) > 1 else {}),
-            "runtime": "cell.runtime",
-            "called from": ("cell.host", name_caller),
+            **_name_columns(measurements),
             time: format_measured,
             "95 % interval": lambda item: format_interval(item.interval_ns),
             "rounds": format_rounds,
             "stopped": "stop_reason",
         },
-        text=("label", "model", "runtime", "called from", "stopped"),
+        text=(*_NAMES, "stopped"),
         gives_way=("stopped", "rounds"),
     )
 
 
 def make_percentile_table(measurements: Sequence[Measurement]) -> Rows:
     """Of all samples that count, those of rare slow calls too; a row a measurement."""
-    models = {item.cell.model for item in measurements}
     return Rows.of(
         "Percentiles of all samples",
         measurements,
         {
-            **({"model": "cell.model"} if len(models) > 1 else {}),
-            "runtime": "cell.runtime",
-            "called from": ("cell.host", name_caller),
+            **_name_columns(measurements),
             "p50": ("summary.p50_ns", format_time),
             "p90": ("summary.p90_ns", format_time),
             "p99": ("summary.p99_ns", format_time),
             "slowest": ("summary.max_ns", format_time),
         },
-        text=("model", "runtime", "called from"),
+        text=_NAMES,
         gives_way=("slowest",),
     )
+
+
+def _name_columns(measurements: Sequence[Measurement]) -> dict[str, Cell]:
+    """What tells measurements apart."""
+    has_labels = any(item.label for item in measurements)
+    has_models = len({item.cell.model for item in measurements}) > 1
+    return {
+        **({"label": "label"} if has_labels else {}),
+        **({"model": "cell.model"} if has_models else {}),
+        "runtime": "cell.runtime",
+        "called from": ("cell.host", name_caller),
+    }

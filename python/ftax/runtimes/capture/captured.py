@@ -29,11 +29,11 @@ from ftax.errors import (
 from ftax.runtimes.capture.around import OtherThreads, find_mode, is_only_thread
 from ftax.runtimes.capture.checks import (
     Before,
-    Outcome,
+    check,
     choose_most_bytes,
     find_obstacle,
     give_to_borrower,
-    join_spreads,
+    replay,
 )
 from ftax.runtimes.capture.explanation import Explanation, explain
 from ftax.runtimes.capture.gradients import note_holders
@@ -196,7 +196,7 @@ class Captured(Wraps, StandIn):
         """A replay; the original where it cannot be one after all."""
         program = match.program
         before = Before(program, match.tensors) if program.checked else None
-        result, failure = _run(match)
+        result, failure = replay(program, match.tensors)
         if failure is not None:
             return self._recover(match, failure, before)
         self._new_in_a_row = 0
@@ -230,37 +230,20 @@ class Captured(Wraps, StandIn):
             return self._replay(match)
         clock = Clock(program)
         before = Before(program, tensors)
-        replayed, failure = clock.time(lambda: _run_again(match))
-        if failure is not None:
-            return self._recover(match, failure, before)
-        replay_ns = clock.last_ns
-        found = Outcome(replayed, program, tensors)
-        handed = program.gradients.list_handed()
-        before.put_back()
-        # What it raises is handed out.
-        result = clock.time(lambda: self._function(*match.args, **match.kwargs))
-        original_ns = clock.last_ns
-        if replay_ns >= original_ns and not program.has_state:
-            clock.time(lambda: _run_again(match))  # what ran second found caches warm: so does this
-            replay_ns = min(replay_ns, clock.last_ns)
-        expected = Outcome(result, program, tensors)
-        schedule = program.schedule
-        difference = expected.find_difference(found, schedule.unsteady)
-        if difference:
-            before.put_back()
-            result = self._function(*match.args, **match.kwargs)
-            again = Outcome(result, program, tensors)
-            schedule.unsteady = join_spreads(schedule.unsteady, expected.find_spread(again))
-            difference = expected.find_difference(found, schedule.unsteady)
-        if difference:
-            return self._give_up(match, result, difference, raises=raises)
-        program.gradients.put_into(handed)
+        found = check(program, tensors, match.args, match.kwargs, self._function, before, clock)
+        if found.failure is not None:
+            return self._recover(match, found.failure, before)
+        if found.difference:
+            return self._give_up(match, found.result, found.difference, raises=raises)
         self._new_in_a_row = 0
-        self._ledger.note_check(match.kind, program, match.start, clock, replay_ns, original_ns)
-        if schedule.is_no_faster:
+        times = found.replay_ns, found.original_ns
+        self._ledger.note_check(match.kind, program, match.start, clock, *times)
+        if program.schedule.is_no_faster:
             match.kind.why = "a replay is no faster"
             self._drop(program)
-        return give_to_borrower(replayed, result) if self.options.borrow else result
+        if self.options.borrow:
+            return give_to_borrower(found.replayed, found.result)
+        return found.result
 
     def _give_up(self, match: _Match, result: Any, difference: str, *, raises: bool) -> Any:
         """After a replay that was not what the original gives."""
@@ -644,20 +627,6 @@ def _name_way(place: str) -> str:
     if "'betas'" in place or "'momentum'" in place:
         return "OneCycleLR leaves it alone with cycle_momentum=False"
     return "a number can be a tensor: a position, lr=torch.tensor(...)"
-
-
-def _run_again(match: _Match) -> tuple[Any, Exception | None]:
-    """As each call does, guards too."""
-    match.program.match(match.args, match.kwargs)
-    return _run(match)
-
-
-def _run(match: _Match) -> tuple[Any, Exception | None]:
-    """What a replay gives, or what it raises: who handles that raises another error as itself."""
-    try:
-        return match.program.run(match.tensors), None
-    except Exception as error:
-        return None, error
 
 
 def _name(what: object) -> str:

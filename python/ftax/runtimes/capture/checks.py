@@ -5,8 +5,9 @@ No guard can follow all that Python code may read (`schedule.py` says which call
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.runtimes.capture.around import is_only_thread
+from ftax.runtimes.capture.ledger import Clock
 from ftax.runtimes.capture.program import Program
 from ftax.runtimes.equality import Spread, find_other_bits, measure_spread
 
@@ -141,7 +143,76 @@ class Outcome:
         return {place: item for place, item in items if isinstance(item, torch.Tensor)}
 
 
-def join_spreads(first: dict[int, Spread], second: dict[int, Spread]) -> dict[int, Spread]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the original gives, the replay's own result, and how they differ in words; ``failure``:
+    what the replay raised, without an original."""
+
+    replayed: Any = None
+    result: Any = None
+    difference: str = ""
+    failure: Exception | None = None
+    replay_ns: int = 0
+    original_ns: int = 0
+
+
+def replay(program: Program, tensors: list[torch.Tensor]) -> tuple[Any, Exception | None]:
+    """What a replay gives, or what it raises: who handles that raises another error as itself."""
+    try:
+        return program.run(tensors), None
+    except Exception as error:
+        return None, error
+
+
+def check(
+    program: Program,
+    tensors: list[torch.Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    function: Callable[..., Any],
+    before: Before,
+    clock: Clock,
+) -> Checked:
+    """A replay, and ``function`` from the same state, whose results and state are left. What the
+    function raises is raised."""
+
+    def run_replay() -> tuple[Any, Exception | None]:
+        program.match(args, kwargs)  # as each call does
+        return replay(program, tensors)
+
+    replayed, failure = clock.time(run_replay)
+    if failure is not None:
+        return Checked(failure=failure)
+    replay_ns = clock.last_ns
+    found = Outcome(replayed, program, tensors)
+    handed = program.gradients.list_handed()
+    before.put_back()
+    result = clock.time(lambda: function(*args, **kwargs))
+    original_ns = clock.last_ns
+    if replay_ns >= original_ns and not program.has_state:
+        clock.time(run_replay)  # what ran second found caches warm: so does this one
+        replay_ns = min(replay_ns, clock.last_ns)
+    expected = Outcome(result, program, tensors)
+    schedule = program.schedule
+    difference = expected.find_difference(found, schedule.unsteady)
+    if difference:
+        before.put_back()
+        result = function(*args, **kwargs)
+        again = Outcome(result, program, tensors)
+        schedule.unsteady = _join_spreads(schedule.unsteady, expected.find_spread(again))
+        difference = expected.find_difference(found, schedule.unsteady)
+    if not difference:
+        program.gradients.put_into(handed)
+    return Checked(
+        replayed=replayed,
+        result=result,
+        difference=difference,
+        replay_ns=replay_ns,
+        original_ns=original_ns,
+    )
+
+
+def _join_spreads(first: dict[int, Spread], second: dict[int, Spread]) -> dict[int, Spread]:
     """Where either differs."""
     joined = dict(first)
     for place, spread in second.items():

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, UnsupportedError, name_type
 from ftax.runtimes.capture.captured import Captured, captures
-from ftax.runtimes.capture.options import CaptureKind, OnMiss, OnRefusal, Options
+from ftax.runtimes.capture.options import (
+    CaptureKind,
+    CaptureOptions,
+    OnMiss,
+    OnRefusal,
+    Options,
+)
 from ftax.runtimes.capture.record import OnHostRead
 from ftax.steps.step import Step
 
@@ -105,7 +111,7 @@ def capture(
 
 
 def capture_(
-    module: nn.Module, inputs: Any, *, check_inputs: Any = None, **options: Any
+    module: nn.Module, inputs: Any, *, check_inputs: Any = None, **options: Unpack[CaptureOptions]
 ) -> Captured:
     """Capture the forward pass of ``module`` in place: whoever calls it has the replays.
 

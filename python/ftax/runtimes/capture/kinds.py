@@ -33,6 +33,7 @@ class CallKind:
         moves: how often `change` became another since the last replay.
         misses: calls since the last replay for which the recordings were compared.
         skips: calls that the original answers without more questions.
+        untimed: calls of the original since one was timed.
         why_skipped: what is said of those.
         is_new: it came for the first time.
         is_first: its next call runs as it is: it makes state.
@@ -49,6 +50,7 @@ class CallKind:
     moves: int = 0
     misses: int = 0
     skips: int = 0
+    untimed: int = 0
     why_skipped: str = ""
     is_new: bool = True
     is_first: bool = False

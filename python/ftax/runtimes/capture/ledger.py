@@ -135,11 +135,17 @@ class Ledger:
         self._checked = self._check_ns = self._call_ns = self._record_ns = 0
 
     def begin_original(self, why: str, kind: CallKind | None) -> int:
-        """When its work began; 0 where that is not asked for, since nothing is to be recorded."""
+        """When its work began; 0 where that is not asked for: nothing is to be recorded, or the
+        last of some calls stands for all, since this clock costs microseconds."""
         with self.lock:
             self.originals[why] += 1
             self.running += 1
-        return 0 if kind is None or kind.why else time.thread_time_ns()
+            if kind is None or kind.why:
+                return 0
+            kind.untimed += 1
+            if kind.skips:
+                return 0
+        return time.thread_time_ns()
 
     def end_original(self, start: int, begun: int, kind: CallKind | None) -> None:
         """It has answered a call that began at ``start``."""
@@ -148,9 +154,10 @@ class Ledger:
         with self.lock:
             self.running -= 1
             self._call_ns += now - start
-            self.budget.worked += worked
-            if kind is not None:
+            if worked and kind is not None:
+                worked, kind.untimed = worked * kind.untimed, 0
                 kind.original_ns += worked
+                self.budget.worked += worked
 
     def note_replay(self, kind: CallKind, program: Program, start: int, check_ns: int = 0) -> None:
         """It has answered a call that began at ``start``; ``check_ns``: of the check beside it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from ftax.errors import InvalidArgumentError, name_type
 from ftax.runtimes.capture.record import OnHostRead
@@ -18,6 +18,20 @@ _CHOICES = {
     "on_refusal": ("raise", "eager"),
     "on_miss": ("capture", "eager", "raise"),
 }
+
+
+class CaptureOptions(TypedDict, total=False):
+    """Keywords of `ftax.capture`."""
+
+    kind: CaptureKind
+    on_host_read: OnHostRead
+    on_refusal: OnRefusal
+    on_miss: OnMiss
+    max_bytes: int | None
+    borrow: bool
+    audit: bool
+    ignore: Sequence[str]
+    reset: Callable[[], object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,9 +60,9 @@ from ftax.steps.user_inputs import split_inputs
 from ftax.steps.writes import find_storage, list_storages
 
 OnHostRead = Literal["refuse", "check"]
+_NEVER = 1 << 30  # collections of younger objects
 # What each call of a learning-rate scheduler changes.
 _OF_SCHEDULES = ("last_epoch", "_step_count", "_last_lr")
-_NEVER = 1 << 30  # collections of younger objects
 
 
 class _Recorded:

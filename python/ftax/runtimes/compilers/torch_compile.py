@@ -1,8 +1,8 @@
 """torch.compile, called as a user calls it: TorchDynamo, inductor, and for one mode CUDA graphs.
 
-The surprising choice: the first requests are made exactly as the timed loop makes them, through the
-runner, on its stream and under its gradient mode. TorchDynamo guards on the gradient mode, so any
-other rehearsal would leave a compilation for the first timed request.
+The first requests are made exactly as the timed loop makes them, through the runner, on its stream
+and under its gradient mode. TorchDynamo guards on the gradient mode, so any other rehearsal would
+leave a compilation for the first timed request.
 """
 
 from __future__ import annotations

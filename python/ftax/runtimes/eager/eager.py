@@ -1,7 +1,7 @@
 """Eager execution: as researchers run it (host python) and replayed from the tape (host cpp).
 
-The surprising choice: eager on one thread sets the number of threads once a round, outside the
-timed region, and puts it back, so that it can take turns with what has all threads.
+Eager on one thread sets the number of threads once a round, outside the timed region, and puts it
+back, so that it can take turns with what has all threads.
 """
 
 from __future__ import annotations

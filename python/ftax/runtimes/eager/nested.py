@@ -1,9 +1,9 @@
 """Padded batches of texts, and the same texts through BetterTransformer's fast path.
 
 The fast path is torch's own: `torch.nn.TransformerEncoder` turns a padded batch into a nested
-tensor and runs each layer as one operator. The surprising choice: transformers no longer converts a
-model to it, so the weights of a Hugging Face encoder are put into torch's encoder here, and the
-outputs are compared with the padded original's.
+tensor and runs each layer as one operator. Transformers no longer converts a model to it, so the
+weights of a Hugging Face encoder are put into torch's encoder here, and the outputs are compared
+with the padded original's.
 """
 
 from __future__ import annotations

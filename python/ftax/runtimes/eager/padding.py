@@ -1,8 +1,8 @@
 """Batches of texts of natural lengths, padded to one length: what nested tensors save work on.
 
-The surprising choice: the lengths do not come from the model's inputs but from a normal
-distribution fitted to the Penn Treebank (paper section 4.1), with a fixed seed. So every run of one
-batch size has the same lengths, and they belong to what was measured.
+The lengths do not come from the model's inputs but from a normal distribution fitted to the Penn
+Treebank (paper section 4.1), with a fixed seed. So every run of one batch size has the same
+lengths, and they belong to what was measured.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ONNX Runtime rows: a model exported once and kept, or a file of the user's, under both
 hosts.
 
-The surprising choice: a row has input memory of its own. So its outputs can be checked on other
-inputs than the model's, which a captured graph that computes nothing would not survive.
+A row has input memory of its own. So its outputs can be checked on other inputs than the model's,
+which a captured graph that computes nothing would not survive.
 """
 
 from __future__ import annotations

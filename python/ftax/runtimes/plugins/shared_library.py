@@ -1,8 +1,8 @@
 """Shared libraries of others as runtimes: `runtime="./libmine.so"`, or "./libmine.so?config".
 
-The surprising choice: a library runs twice. First in a process that it may crash or hang, where its
-outputs are looked at; then, only if it came through, in the measuring process, in the same loop as
-everything else. Driven from a process of its own it would be timed with a pipe in between.
+A library runs twice. First in a process that it may crash or hang, where its outputs are looked at;
+then, only if it came through, in the measuring process, in the same loop as everything else. Driven
+from a process of its own it would be timed with a pipe in between.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What of a tape depends on inputs, weights, other tensors that outlive the call, or random
 numbers: directly, through memory that such a call wrote, or through a view.
 
-The surprising choice: slots are grouped by the memory that they may share, and a group depends or
-does not, whenever it was written. What depends on nothing is the same in every run.
+Slots are grouped by the memory that they may share, and a group depends or does not, whenever it
+was written. What depends on nothing is the same in every run.
 """
 
 from __future__ import annotations

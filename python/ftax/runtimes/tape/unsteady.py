@@ -1,9 +1,8 @@
 """Which operator does not give the same bits twice, where eager's outputs are not sure to be.
 
-The surprising choice: outputs are not what is looked at. A kernel that adds in another order each
-time moves a token or a branch in one run of many, and its bits in most. So the bits that each
-operator makes are summed, and the first is told whose inputs were the same and whose results were
-not.
+Outputs are not what is looked at. A kernel that adds in another order each time moves a token or a
+branch in one run of many, and its bits in most. So the bits that each operator makes are summed,
+and the first is told whose inputs were the same and whose results were not.
 """
 
 from __future__ import annotations

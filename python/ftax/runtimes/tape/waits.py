@@ -1,8 +1,8 @@
 """Where a step waits for the device: which operator, at which line of Python, how often.
 
 A trace counts waits and times them, and knows no line; here one run is watched under a dispatch
-mode, which sees each operator with Python's stack above it. The surprising choice: the line is the
-first one outside torch, since that is the one that somebody can change.
+mode, which sees each operator with Python's stack above it. The line is the first one outside
+torch, since that is the one that somebody can change.
 """
 
 from __future__ import annotations
