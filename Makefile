@@ -159,7 +159,7 @@ CUDA_TORCH ?= torch==2.14.1
 # The oldest torch that is supported (cmake/ftax_torch.py), and the tests of what meets torch.
 oldest:
 	$(MAKE) test-python VENV=.venv-oldest TORCH=torch==2.8.0 TESTS="$(TORCH_TESTS)"
-TORCH_TESTS := $(addprefix tests/,machines steps timing runtimes ladders)
+TORCH_TESTS := $(addprefix tests/,machines steps timing tape captures runtimes ladders)
 
 clean:
 	rm -rf build $(VENV)/.built

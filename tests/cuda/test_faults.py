@@ -19,7 +19,7 @@ from torch import nn
 
 import ftax
 from ftax import Receipt, RunnerError
-from ftax.runtimes.tape import capture as capture_module
+from ftax.tape import capture as capture_module
 from ftax.timing.session import Plan
 
 pytestmark = pytest.mark.needs_cuda

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.zoo.registry import list_models
+from ftax.tape.tape import make_tape
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import torch
 
+from ftax.captures.captured import Captured
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.receipt import FIRST, Receipt
-from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.prepare import open_capture
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import Model, as_step, load, measuring, use_threads

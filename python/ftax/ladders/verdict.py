@@ -23,13 +23,13 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
+from ftax.captures.captured import Captured
+from ftax.captures.entry import find_options
+from ftax.captures.options import Options
 from ftax.errors import InvalidArgumentError, name_type
 from ftax.ladders.comparison import Item, check_names, compare_results
 from ftax.ladders.findings import Findings
 from ftax.ladders.pairs import DURATION_S, PairRuns, PairSide, make_pair_plan, run_pairs
-from ftax.runtimes.capture.captured import Captured
-from ftax.runtimes.capture.entry import find_options
-from ftax.runtimes.capture.options import Options
 from ftax.runtimes.prepare import open_capture, prepare
 from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.loaded import LoadedModel

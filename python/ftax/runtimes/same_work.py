@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ftax.errors import FtaxError, describe
-from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.tape.recording import COMPILED_CODE, Call, observe
-from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.step_module import StepModule
+from ftax.tape.equality import compare_outputs
+from ftax.tape.recording import COMPILED_CODE, Call, observe
+from ftax.tape.tape import run_eager
 from ftax.timing.checks import Equality, SameWork
 
 _MOST_IN_A_ROW = 128

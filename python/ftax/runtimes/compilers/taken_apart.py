@@ -28,11 +28,11 @@ from ftax.errors import UnsupportedError, describe_fault, is_out_of_memory
 from ftax.runtimes.candidates import drive_python, grad_mode
 from ftax.runtimes.compilers.torch_compile import Compilation, find_compilation, judge_rounds
 from ftax.runtimes.cuda_graph import capture_request, require_cuda_build
-from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import find_asked_guards, list_called_graphs
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.tensors import copy_into
+from ftax.tape.capture import CapturedGraph
 from ftax.timing.candidate import Buffers, Candidate, Host
 
 _FURTHEST = 10_000  # objects that are looked at on the way from a graph to its code

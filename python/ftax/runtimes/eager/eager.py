@@ -14,14 +14,14 @@ import torch
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import core_grad_mode, drive_python, replay_mode
-from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import (
+from ftax.runtimes.workspace import Workspace
+from ftax.tape.recording import observe
+from ftax.tape.tape import (
     COMPILED,
     explain_other_outputs,
     make_tape_with_autograd,
     preserve_state,
 )
-from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
 

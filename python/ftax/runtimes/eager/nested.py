@@ -26,12 +26,12 @@ from ftax.runtimes.eager.padding import (
     read_lengths,
     run_unpadded,
 )
-from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import preserve_state, run_eager
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
+from ftax.tape.equality import compare_outputs
+from ftax.tape.recording import observe
+from ftax.tape.tape import preserve_state, run_eager
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
 

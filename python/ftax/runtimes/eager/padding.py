@@ -15,9 +15,9 @@ from dataclasses import replace
 import torch
 
 from ftax.errors import UnsupportedError
-from ftax.runtimes.tape.tape import preserve_state
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.tape.tape import preserve_state
 
 MEAN_TOKENS, DEVIATION_TOKENS = 20.92, 10.18  # paper section 4.1
 _SEED = 0

@@ -37,12 +37,12 @@ from ftax.runtimes.onnx.sessions import (
     make_python_session,
 )
 from ftax.runtimes.onnx.settings import SessionSettings, match_torch
-from ftax.runtimes.streams import enter_stream, make_stream, wrap_runner
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
 from ftax.steps.user_inputs import split_inputs
+from ftax.tape.streams import enter_stream, make_stream, wrap_runner
 from ftax.timing.candidate import Buffers, Candidate, Host
 from ftax.timing.preparation import Preparation
 

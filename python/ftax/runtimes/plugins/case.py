@@ -16,8 +16,8 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError
 from ftax.runtimes.cache import write_through_memory
-from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
+from ftax.tape.tape import run_eager
 
 Tensors = tuple[torch.Tensor, ...]
 # What the two sets of inputs of a case are, in words.

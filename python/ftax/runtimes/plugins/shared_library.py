@@ -19,7 +19,6 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
 from ftax.runtimes.candidates import check_later
 from ftax.runtimes.cost import measure_cost
-from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugins.case import (
     INPUT_SETS,
     CheckFailedError,
@@ -29,6 +28,7 @@ from ftax.runtimes.plugins.case import (
 )
 from ftax.runtimes.plugins.trial import open_session
 from ftax.runtimes.workspace import Workspace
+from ftax.tape.equality import compare_outputs
 from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
 
