@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ftax.cli import options as o
 from ftax.cli.show import show
-from ftax.reports.numbers import Numbers, Scalar
+from ftax.reports.columns import Scalar
+from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
 
 
@@ -57,6 +58,6 @@ def doctor(device: o.Device = "cpu", *, form: o.Output) -> None:
         head=tuple(f"Good for {advice}." for advice in team.advise()),
         tables=(floors, machine),
         warnings=concerns,
-        numbers=lambda: Numbers.of(("part", "name", "time_ns", "value"), facts),
+        numbers=lambda: Numbers.join(("part", "name", "time_ns", "value"), facts),
     )
     show(drawn, form)

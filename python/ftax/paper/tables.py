@@ -17,8 +17,8 @@ from ftax.paper.machine_view import View, find_interval
 from ftax.paper.plots import BASELINE_GPU
 from ftax.paper.reference import FRAMEWORKS, find_hardware, read_table
 from ftax.paper.study_setting import TEXT_LENGTH, StudySetting, Want
-from ftax.reports.numbers import read
-from ftax.reports.table import NOTHING, Cell, Rows, say
+from ftax.reports.columns import NOTHING, Cell, read, say
+from ftax.reports.table import Rows
 from ftax.sweeps.record import SweepCell
 
 _SCALING_MODELS = {"768": "bert-768", "1536": "bert-1536"}  # by width

@@ -17,14 +17,10 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 
 from ftax.records.kinds import find
-from ftax.reports.csv_text import write_csv
-from ftax.reports.numbers import Field, Numbers, read
+from ftax.reports.columns import Cell, Column
+from ftax.reports.numbers import Numbers, write_csv
 from ftax.reports.terminal import clean, clean_line, plain, to_text
 
-# Of a column: what is read of an item, and how it is written.
-Cell = Field | tuple[Field, Callable[[Any], str]]
-
-NOTHING = "-"
 _GAP = 2  # columns of a terminal between two of a table
 _TEXT_WIDTH = 13  # that a text keeps before a column gives way for it: "bitwise equal"
 _FEWEST = 2  # columns that are left where nothing fits
@@ -63,12 +59,22 @@ class Rows:
         text: Collection[str] = (),
         **more: Any,
     ) -> Self:
-        """A row an item; ``cells`` are how each column is written, and all but ``text`` numeric."""
+        """A row an item, of columns that no program has: how each is written, and all but ``text``
+        numeric."""
+        columns = [Column(head, cell, is_text=head in text) for head, cell in cells.items()]
+        return cls.of_columns(title, items, columns, **more)
+
+    @classmethod
+    def of_columns(
+        cls, title: str, items: Iterable[Any], columns: Iterable[Column], **more: Any
+    ) -> Self:
+        """A row an item, without the columns that only programs have."""
+        shown = [column for column in columns if column.head]
         return cls(
             title=title,
-            columns=tuple(cells),
-            numeric=tuple(name for name in cells if name not in text),
-            rows=tuple(tuple(_write(item, cell) for cell in cells.values()) for item in items),
+            columns=tuple(column.head for column in shown),
+            numeric=tuple(column.head for column in shown if not column.is_text),
+            rows=tuple(tuple(column.write(item) for column in shown) for item in items),
             **more,
         )
 
@@ -232,16 +238,6 @@ class Printout:
         )
         tables = [table.to_markdown() for table in self.tables]
         return "\n".join([*(f"{text}\n" for text in head), *tables, *(f"{n}\n" for n in notes)])
-
-
-def say(value: Any, write: Callable[[Any], str] = str) -> str:
-    """A cell of a table: a dash where there is nothing to write."""
-    return NOTHING if value is None else write(value)
-
-
-def _write(item: object, cell: Cell) -> str:
-    field, write = cell if isinstance(cell, tuple) else (cell, str)
-    return say(read(item, field), write)
 
 
 def _say_missing(names: Sequence[str], width: int) -> str:

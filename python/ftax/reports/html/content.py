@@ -8,6 +8,7 @@ from typing import Any
 
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
+from ftax.reports.columns import Cell
 from ftax.reports.html import comparisons, facets, knees, receipts
 from ftax.reports.html.charts import Looks
 from ftax.reports.html.machine_tables import make_machine_tables, make_variance_view
@@ -16,7 +17,7 @@ from ftax.reports.html.points import collect_environments, collect_points
 from ftax.reports.html.sources import Found, Sources
 from ftax.reports.html.sweeps import Sweeps, make_missing_table, read_sweeps
 from ftax.reports.html.view import Charts, Study, TableView, make_notices
-from ftax.reports.table import Cell, Rows
+from ftax.reports.table import Rows
 from ftax.sweeps.knee_record import Knee
 from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ftax.reports.columns import NOTHING, Cell, describe_options, say
 from ftax.reports.html.charts import (
     DTYPES,
     RING,
@@ -29,8 +30,7 @@ from ftax.reports.html.charts import (
 from ftax.reports.html.machines import Machine
 from ftax.reports.html.points import Point
 from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
-from ftax.reports.options import describe_options
-from ftax.reports.table import NOTHING, Cell, Rows, say
+from ftax.reports.table import Rows
 from ftax.steps.zoo.registry import list_models
 from ftax.timing.units import format_interval, format_latency, format_time
 

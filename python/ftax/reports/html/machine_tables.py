@@ -8,7 +8,7 @@ from ftax.reports.html.machines import Machine
 from ftax.reports.html.points import Point
 from ftax.reports.html.sweeps import Sweeps
 from ftax.reports.html.view import TableView
-from ftax.reports.tables.machine_table import make_machine_table, make_variance_table
+from ftax.reports.tables.sweep_table import make_machine_table, make_variance_table
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.side_by_side import group_shared, line_up
 

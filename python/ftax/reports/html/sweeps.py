@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ftax.errors import ResultsError
+from ftax.reports.columns import Cell
 from ftax.reports.html.sources import Found, Sources
 from ftax.reports.html.view import TableView
-from ftax.reports.table import Cell, Rows
+from ftax.reports.table import Rows
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import keep_last
 

@@ -14,11 +14,10 @@ from ftax.ladders.advice import compute_tax_share, find_code, list_adoptable
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import RuntimeRow
-from ftax.reports.table import Cell as Written
+from ftax.reports.columns import Cell as Written
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.one_reason import say_reason
-from ftax.reports.tables.receipt_numbers import number_receipt
-from ftax.reports.tables.receipt_table import list_threads, name_work, say_again
+from ftax.reports.tables.receipt_table import list_threads, name_work, number_receipt, say_again
 from ftax.sweeps.side_by_side import name_device
 from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
