@@ -52,7 +52,7 @@ class Column:
     def write(self, item: object) -> str:
         """For people: a dash where there is nothing."""
         field, write = self.shown if isinstance(self.shown, tuple) else (self.shown, str)
-        return say(read(item, field), write)
+        return or_dash(read(item, field), write)
 
     def number(self, item: object) -> dict[str, Scalar]:
         """For programs, by key."""
@@ -113,7 +113,7 @@ def read(item: Any, field: Field) -> Any:
     return item
 
 
-def say(value: Any, write: Callable[[Any], str] = str) -> str:
+def or_dash(value: Any, write: Callable[[Any], str] = str) -> str:
     """A cell of a table: a dash where there is nothing to write."""
     return NOTHING if value is None else write(value)
 

@@ -1,14 +1,15 @@
-"""One kind of table for every output: rows of text, fitted to a terminal or written as CSV or
-Markdown; and a printout, which is tables and what is to be said below them.
+"""One kind of table for every output: rows of text, fitted to a terminal or written as CSV,
+Markdown or HTML for a notebook; and a printout, which is tables and what is said below them.
 
-The surprising choice: a terminal that is too narrow gets fewer columns and never a folded number. A
-table says which columns give way, and a line below all tables names those that did.
+A terminal that is too narrow gets fewer columns and never a folded number. A table says which
+columns give way, and a line below all tables names those that did.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal, Self
 
 from rich import box
@@ -16,11 +17,15 @@ from rich.cells import cell_len
 from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 
-from ftax.records.kinds import find
 from ftax.reports.columns import Cell, Column
 from ftax.reports.numbers import Numbers, write_csv
 from ftax.reports.terminal import clean, clean_line, plain, to_text
 
+# Styles in a notebook.
+_TABLE = "border-collapse:collapse;margin:0.3em 0 1em"
+_CELL = "padding:0.15em 0.8em 0.15em 0;white-space:pre-line;vertical-align:top;text-align:"
+_HEAD = "border-bottom:1px solid currentColor;"
+_WARNING = "border-left:3px solid #d99a00;padding-left:0.6em"  # seen on white and on black
 _GAP = 2  # columns of a terminal between two of a table
 _TEXT_WIDTH = 13  # that a text keeps before a column gives way for it: "bitwise equal"
 _FEWEST = 2  # columns that are left where nothing fits
@@ -41,10 +46,10 @@ class Rows:
             has neither.
     """
 
-    title: str
+    title: str = ""
     columns: tuple[str, ...]
-    numeric: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[str, ...] = ()
     gives_way: tuple[str, ...] = ()
     legend: str = ""
     look: Literal["ruled", "light", "bare"] = "ruled"
@@ -117,6 +122,23 @@ class Rows:
         lines = [self.columns, rule, *self.rows]
         title = f"**{clean_line(self.title)}**\n\n" if self.title else ""
         return title + "".join(f"| {' | '.join(map(_escape, line))} |\n" for line in lines)
+
+    def to_html(self) -> str:
+        """For a notebook."""
+        sides = ["right" if name in self.numeric else "left" for name in self.columns]
+
+        def make_row(tag: str, style: str, texts: Sequence[str]) -> str:
+            cells = (
+                f'<{tag} style="{style}{side}">{_escape_html(text)}</{tag}>'
+                for text, side in zip(texts, sides, strict=True)
+            )
+            return f"<tr>{''.join(cells)}</tr>"
+
+        head = make_row("th", _HEAD + _CELL, self.columns)
+        rows = "".join(make_row("td", _CELL, row) for row in self.rows)
+        title = f"<b>{_escape_html(self.title)}</b>" if self.title else ""
+        body = f"<thead>{head}</thead><tbody>{rows}</tbody>"
+        return f'{title}<table style="{_TABLE}">{body}</table>'
 
     def _choose_widths(
         self, kept: Sequence[str], width: int, *, is_tight: bool = False
@@ -220,7 +242,12 @@ class Printout:
         return to_text(self)
 
     def _repr_html_(self) -> str:
-        return str(find("ftax.reports.notebook:to_html")(self))  # which knows this file
+        """For a notebook, light or dark: no colour but that of warnings."""
+        parts = [f"<p>{'<br>'.join(map(_escape_html, self.head))}</p>"] if self.head else []
+        parts += [table.to_html() for table in self.tables]
+        parts += [f"<p>{_escape_html(note)}</p>" for note in self.notes]
+        parts += [f'<p style="{_WARNING}">{_escape_html(text)}</p>' for text in self.warnings]
+        return f"<div>{''.join(parts)}</div>"
 
     def to_numbers(self) -> Numbers:
         """For programs, and for `to_dataframe`."""
@@ -286,3 +313,7 @@ def _measure(text: str) -> int:
 
 def _escape(text: str) -> str:
     return clean_line(text.replace("\n", " ")).replace("|", "\\|")
+
+
+def _escape_html(text: str) -> str:
+    return escape(clean(text))

@@ -11,11 +11,15 @@ from ftax.machines.environment import Environment
 from ftax.reports.columns import Cell
 from ftax.reports.html import comparisons, facets, knees, receipts
 from ftax.reports.html.charts import Looks
-from ftax.reports.html.machine_tables import make_machine_tables, make_variance_view
 from ftax.reports.html.machines import Machine, Machines
+from ftax.reports.html.point_tables import (
+    make_machine_tables,
+    make_missing_table,
+    make_point_tables,
+    make_variance_view,
+)
 from ftax.reports.html.points import collect_environments, collect_points
-from ftax.reports.html.sources import Found, Sources
-from ftax.reports.html.sweeps import Sweeps, make_missing_table, read_sweeps
+from ftax.reports.html.sources import Found, Sources, Sweeps, read_sweeps
 from ftax.reports.html.view import Charts, Study, TableView, make_notices
 from ftax.reports.table import Rows
 from ftax.sweeps.knee_record import Knee
@@ -87,7 +91,7 @@ def make_content(
         "charts": charts,
         "machine_tables": make_machine_tables(points, machines),
         "variance": make_variance_view(sweeps),
-        "point_tables": facets.make_point_tables(points, machines),
+        "point_tables": make_point_tables(points, machines),
         "missing": make_missing_table(sweeps.cells),
         "knees": knee_views,
         "comparisons": comparison_views,
@@ -151,7 +155,6 @@ def _make_record_table(found: Sequence[Found], machines: Machines) -> TableView:
         rows=Rows(
             title="Records of this page",
             columns=("record", "kind", "what", "measured (UTC)", "machine"),
-            numeric=(),
             rows=tuple(_describe_record(item, machines) for item in found),
         ),
         ids=tuple(f"record-{place}" for place in range(len(found))),

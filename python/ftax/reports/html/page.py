@@ -1,8 +1,7 @@
 """Writes the page: templates, style and scripts in one file that needs no network.
 
-The surprising choice: the page forbids itself everything. Its content security policy names the
-hash of its only script, so that text from a results file could not run even if escaping failed,
-and nothing can be fetched. Charts are text as tables are, so that they need no script at all.
+Its content security policy names the hash of its only script: text from a results file could not
+run even if escaping failed, and nothing can be fetched. Charts need no script.
 """
 
 from __future__ import annotations

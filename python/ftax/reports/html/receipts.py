@@ -1,7 +1,6 @@
 """A receipt as a reader sees it: the ladder and the runtimes as bars, and every table behind them.
 
-The surprising choice: several receipts are first shown as one chart of shares. What they have in
-common is the question where the time goes, and latencies of two models hide that.
+Several receipts are first shown as one chart of shares, in which two models can be compared.
 """
 
 from __future__ import annotations

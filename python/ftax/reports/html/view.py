@@ -1,7 +1,7 @@
 """What the templates show: tables whose rows know their record, bars, and groups of charts.
 
-The surprising choice: bars are no picture. They are lines of text with a length, so that names
-wrap, values can be copied, and a phone puts each bar below its name.
+Bars are lines of text with a length: names wrap, values can be copied, and a phone puts each bar
+below its name.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from ftax.reports.columns import (
     choose,
     for_programs,
     list_keys,
+    or_dash,
     read_all,
-    say,
 )
 from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
@@ -86,13 +86,12 @@ def _say_first(found: Receipt) -> tuple[str, ...]:
 def make_line_table(receipt: Receipt) -> Rows:
     """The ladder: a row a line, and the latency that they sum to."""
     cell = receipt.rungs[0].cell
-    unit = "samples" if "sampling_hz" in cell.options else "tokens"
     words = [
         name_work(cell, cell.model),
         cell.device,
         cell.dtype,
         f"batch {cell.batch}",
-        *([f"{cell.sequence} {unit}"] if cell.sequence else []),
+        *filter(None, [count_items(cell)]),
         *list_threads(receipt.rungs[0]),
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
     ]
@@ -106,13 +105,14 @@ def make_line_table(receipt: Receipt) -> Rows:
         *([per_unit] if cell.units > 1 else []),
         *choose(LINE, "95 % interval", "share", *(["host"] if with_host else []), "what it is"),
     ]
+    issue_ns = next((item.issue_ns for item in receipt.evidence), None)
     total = {
         "what": f"= {top.place.runtime}, called from {name_caller(top.place.host)}",
         time.head: format_measured(top),
         per_unit.head: format_time(receipt.latency_ns * each),
         "95 % interval": format_interval(top.interval_ns),
         "share": "100.0%",
-        "host": _format_issue(receipt),
+        "host": or_dash(issue_ns, format_time),
         "what it is": "",
     }
     title = f"Receipt{f' {receipt.label}' if receipt.label else ''}: {', '.join(words)}"
@@ -151,10 +151,21 @@ LINE = (
 
 def name_work(cell: Cell, name: str) -> str:
     """``bert``, or ``llama, decode step of 8 tokens``; of a function its name."""
-    if cell.step == "forward" or (cell.step == "step" and cell.units == 1):
+    if is_call(cell):
         return name
     unit = f" of {cell.units} {cell.unit}s" if cell.units > 1 else ""
     return f"{name}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"
+
+
+def is_call(cell: Cell) -> bool:
+    """Whether one run is a call: a forward pass, or a function that makes one thing."""
+    return cell.step == "forward" or (cell.step == "step" and cell.units == 1)
+
+
+def count_items(cell: Cell) -> str:
+    """``'128 tokens'``; "" without a length."""
+    unit = "samples" if "sampling_hz" in cell.options else "tokens"
+    return f"{cell.sequence} {unit}" if cell.sequence else ""
 
 
 def list_threads(measurement: Measurement) -> list[str]:
@@ -206,15 +217,10 @@ def make_phase_table(receipt: Receipt) -> Rows:
             "phase": "name",
             "host": ("host_ns", format_time),
             "share": lambda phase: f"{phase.host_ns / total:.1%}",
-            **({"device": lambda phase: say(phase.device_ns, format_time)} if device else {}),
+            **({"device": ("device_ns", format_time)} if device else {}),
         },
         text=("phase",),
     )
-
-
-def _format_issue(found: Receipt) -> str:
-    issue = next((item.issue_ns for item in found.evidence), None)
-    return say(issue, format_time)
 
 
 # --- for programs ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from textwrap import indent
 from ftax.errors import LEFT_OUT, LONGEST_REASON, cut, shorten
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.ladders.rows import RuntimeRow
-from ftax.reports.columns import NOTHING, PLACED, Column, choose, for_programs, say
+from ftax.reports.columns import NOTHING, PLACED, Column, choose, for_programs, or_dash
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import format_bytes
 from ftax.reports.tables.measurement_table import make_percentile_table
@@ -135,7 +135,7 @@ def _make_unsure(head: str, key: str) -> Column:
 
     def write(row: RuntimeRow) -> str | None:
         time_ns = getattr(row, key)
-        return NOT_RESOLVED if row.doubt and time_ns is not None else say(time_ns, format_time)
+        return NOT_RESOLVED if row.doubt and time_ns is not None else or_dash(time_ns, format_time)
 
     return Column(head, write, key, key)
 
