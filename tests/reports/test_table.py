@@ -134,6 +134,8 @@ def test_a_measurement_stands_beside_its_model_only_where_models_differ():
     assert make_measurement_table([first]).title.startswith("Latency of mlp")
     named = make_measurement_table([first.with_label("before"), first])
     assert (named.columns[0], [row[0] for row in named.rows]) == ("label", ["before", ""])
+    for table in draw_measurements(first.with_label("before"), first.with_label("after")).tables:
+        assert read_column(table, "label") == ["before", "after"]
     both = make_measurement_table([first, other])
     assert read_column(both, "model") == ["mlp", "cnn"]
     assert both.title.startswith("Latency of mlp, cnn")

@@ -1,8 +1,8 @@
 """Results in the format that was asked for, kept whatever comes.
 
 What comes after measuring may fail, and costs nothing that was measured. Records that cannot be
-saved are shown, and kept elsewhere. After Ctrl-C a line says what there is, where it is, and how to
-go on.
+saved are shown, and kept elsewhere; and whoever presses Ctrl-C reads what there is, where it is,
+and how to go on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`ftax show FILE`: what a results file holds, printed as when it was measured.
 
-`--all` prints every table of a receipt, and then the whole of each error. A table has one line of
-it: the texts of some exporters are hundreds of lines, and hold whole weights.
+`--all` prints every table of a receipt, and then all of each error, of which a table has one line:
+the texts of some exporters are hundreds of lines, and hold whole weights.
 """
 
 from __future__ import annotations

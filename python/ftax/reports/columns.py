@@ -70,6 +70,11 @@ def for_programs(*names: str, **fields: Field) -> list[Column]:
     ]
 
 
+def for_people(columns: Iterable[Column]) -> list[Column]:
+    """Those that not only programs have."""
+    return [column for column in columns if column.head]
+
+
 def choose(columns: Iterable[Column], *heads: str) -> list[Column]:
     """Those that people know by these names, in their order."""
     named = {column.head: column for column in columns}
@@ -156,9 +161,9 @@ CELL = (
     *for_programs(units="cell.units"),
     Column("options", lambda item: describe_options(item.cell) or None, is_text=True),
 )
-PLACE = choose(CELL, "model", "runtime", "called from", "device", "dtype", "batch", "sequence")
+IDENTITY = choose(CELL, "model", "runtime", "called from", "device", "dtype", "batch", "sequence")
 # Of items that have a place alone: a runtime, and what calls it.
-PLACED = (
+PLACE = (
     Column("runtime", "runtime", is_text=True),
     Column("called from", ("host", name_caller), is_text=True),
 )

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 
-from ftax.reports.columns import Cell, Column
+from ftax.reports.columns import Cell, Column, for_people
 from ftax.reports.numbers import Numbers, write_csv
 from ftax.reports.terminal import clean, clean_line, plain, to_text
 
@@ -74,7 +74,7 @@ class Rows:
         cls, title: str, items: Iterable[Any], columns: Iterable[Column], **more: Any
     ) -> Self:
         """A row an item, without the columns that only programs have."""
-        shown = [column for column in columns if column.head]
+        shown = for_people(columns)
         return cls(
             title=title,
             columns=tuple(column.head for column in shown),

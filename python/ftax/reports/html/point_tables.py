@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from ftax.reports.columns import NOTHING, Cell, describe_options
+from ftax.reports.columns import CELL, Column, choose, split_alike
 from ftax.reports.html.facets import FILTERS
 from ftax.reports.html.machines import Machine
 from ftax.reports.html.points import Point
 from ftax.reports.html.sources import Found, Sweeps
 from ftax.reports.html.view import TableView
 from ftax.reports.table import Rows
+from ftax.reports.tables.sweep_table import COLUMNS as CELLS
 from ftax.reports.tables.sweep_table import make_machine_table, make_variance_table
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.side_by_side import group_shared, line_up
-from ftax.timing.units import format_interval, format_latency, format_time
+from ftax.timing.units import format_time
 
-_TEXT = (*FILTERS[:5], "options", "mode", "95 % interval")
 # Columns of the table that are there only where they tell two points of the page apart.
 _SELDOM = ("device", "sequence", "options", "mode", "overhead share", "kernel time", "GMACs")
 
@@ -33,36 +34,33 @@ def make_point_tables(points: Sequence[Point], machines: Iterable[Machine]) -> l
             point.cell.batch,
         ),
     )
-    every = Rows.of("", listed, _CELLS)
-    texts = dict(zip(every.columns, zip(*every.rows)))
-    cells = {
-        name: cell
-        for name, cell in _CELLS.items()
-        if name not in _SELDOM or len(set(texts.get(name, ()))) > 1
-    }
+    differ, _ = split_alike(listed, choose(_COLUMNS, *_SELDOM))
+    left_out = {*_SELDOM} - {column.head for column in differ}
     if not any(point.label for point in points):
-        del cells["label"]
+        left_out.add("label")
+    columns = [column for column in _COLUMNS if column.head not in left_out]
     tables = []
     for machine in machines:
         if mine := [point for point in listed if point.machine is machine]:
-            rows = Rows.of(f"Measurements of {machine.label}", mine, cells, text=_TEXT)
+            rows = Rows.of_columns(f"Measurements of {machine.label}", mine, columns)
             refs = tuple(point.ref for point in mine)
             tables.append(TableView(rows=rows, records=refs, filtered=True))
     return tables
 
 
-_CELLS: Mapping[str, Cell] = {
-    "label": lambda point: point.label or NOTHING,
-    **{name: f"cell.{name}" for name in (*FILTERS[:5], "batch", "sequence")},
-    "options": lambda point: describe_options(point.cell) or NOTHING,
-    "mode": "mode",
-    "latency": lambda point: format_latency(point.latency_ns, point.doubt, point.disturbance),
-    "95 % interval": lambda point: format_interval(point.interval_ns),
-    "rounds": "rounds",
-    "overhead share": ("overhead_share", "{:.1%}".format),
-    "kernel time": ("kernel_ns", format_time),
-    "GMACs": ("macs", lambda macs: f"{macs / 1e9:.3g}"),
-}
+_INTERVAL = replace(*choose(CELLS, "95 % interval"), is_text=True)
+_COLUMNS = (
+    Column("label", lambda point: point.label or None, is_text=True),
+    *(Column(name, f"cell.{name}", is_text=True) for name in FILTERS if name != "sequence"),
+    *choose(CELL, "batch", "sequence", "options"),
+    Column("mode", "mode", is_text=True),
+    *choose(CELLS, "latency"),
+    _INTERVAL,
+    Column("rounds", "rounds"),
+    Column("overhead share", ("overhead_share", "{:.1%}".format)),
+    Column("kernel time", ("kernel_ns", format_time)),
+    *choose(CELLS, "GMACs"),
+)
 
 
 def make_machine_tables(points: Sequence[Point], machines: Iterable[Machine]) -> list[TableView]:
@@ -91,11 +89,11 @@ def make_missing_table(cells: Sequence[Found]) -> TableView | None:
     missing = [item for item in cells if item.record.status != "measured"]
     if not missing:
         return None
-    columns: dict[str, Cell] = {
-        "cell": lambda item: item.record.cell.label(),
-        "status": "record.status",
-        "why": "record.reason",
-    }
+    columns = (
+        Column("cell", lambda item: item.record.cell.label(), is_text=True),
+        Column("status", "record.status", is_text=True),
+        Column("why", "record.reason", is_text=True),
+    )
     title = f"Cells of sweeps that were not measured: {len(missing)}"
-    rows = Rows.of(title, missing, columns, text=columns)
+    rows = Rows.of_columns(title, missing, columns)
     return TableView(rows=rows, records=tuple(item.ref for item in missing))

@@ -22,7 +22,7 @@ from ftax.reports.table import Rows
 from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.first_screen import draw_receipt_first
 from ftax.reports.tables.operator_table import make_operator_table
-from ftax.reports.tables.receipt_table import make_line_table
+from ftax.reports.tables.receipt_table import count_items, make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_tables
 from ftax.reports.tables.trace_table import make_evidence_tables, make_top_tables
 from ftax.timing.measurement import format_measured
@@ -98,8 +98,7 @@ def _list_words(receipt: Receipt) -> list[str]:
         cell.dtype,
         f"batch {cell.batch}",
     ]
-    if cell.sequence is not None:
-        words.append(f"{cell.sequence} tokens")
+    words += filter(None, [count_items(cell)])
     return words + (["tiny"] if cell.options.get("tiny") is True else [])
 
 

@@ -148,11 +148,3 @@ class Study:
     lead: Lead | None = None
     claims: Sequence[Any] = ()
     items: Sequence[Any] = ()
-
-
-def make_notices(warnings: Sequence[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """From (text, ref) pairs: each text once, with all its records."""
-    refs: dict[str, dict[str, None]] = {}
-    for text, ref in warnings:
-        refs.setdefault(text, {})[ref] = None
-    return [(text, list(found)) for text, found in refs.items()]

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from ftax.reports.columns import (
     CELL,
+    IDENTITY,
     NOTHING,
-    PLACE,
     Column,
     Scalar,
     choose,
+    for_people,
     for_programs,
     read_all,
     split_alike,
@@ -99,7 +100,7 @@ def draw_hosts(comparison: HostComparison) -> Printout:
 def make_change_table(comparisons: Sequence[Comparison]) -> Rows:
     """Every runtime that the results have, a row a result: how it compares with the first one."""
     rows = []
-    columns = _make_runtime_columns(comparisons[0].confidence)[-3:]
+    columns = for_people(_make_runtime_columns(comparisons[0].confidence))
     by_label: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
         for item in (comparison, *comparison.runtimes):
@@ -157,7 +158,7 @@ def describe_largest(comparison: Comparison) -> str:
 
 
 def _make_runtime_columns(confidence: float) -> list[Column]:
-    """Of a comparison of one runtime; people read the last three."""
+    """Of a comparison of one runtime."""
     return [
         *for_programs("confidence", "unit", "units_a", "units_b", "units_needed", "doubt"),
         *for_programs(
@@ -229,10 +230,10 @@ def make_cell_change_table(comparison: SweepComparison, *, is_whole: bool = Fals
         shown = [item for item in every if item.result.verdict in ("faster", "slower")]
         title += f": the {len(shown)} of {len(every)} cells that changed"
     machine, _ = split_alike(every, [Column("machine", "machine", is_text=True)])
-    differ, alike = split_alike(every, [*PLACE, *choose(CELL, "options")])
+    differ, alike = split_alike(every, [*IDENTITY, *choose(CELL, "options")])
     results = [
         replace(column, shown=lambda item, column=column: column.write(item.result))
-        for column in _make_runtime_columns(every[0].result.confidence)[-3:]
+        for column in for_people(_make_runtime_columns(every[0].result.confidence))
     ]
     sides = [
         Column(comparison.name_a, lambda item: _format_side(item, "a")),

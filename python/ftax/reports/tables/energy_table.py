@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ftax.instruments.energy import EnergyLine, IdlePower
 from ftax.instruments.readings import GpuReadings
-from ftax.reports.columns import PLACED, Column
+from ftax.reports.columns import PLACE, Column
 from ftax.reports.table import Printout, Rows
 
 
@@ -33,7 +33,7 @@ def make_gpu_table(readings: Sequence[GpuReadings]) -> Rows:
     return Rows.of_columns(
         "Energy, utilisation and memory of one inference",
         readings,
-        [*PLACED, *READINGS],
+        [*PLACE, *READINGS],
         gives_way=("reserved", "tensor active", "warp occupancy", "DRAM bandwidth", "mean power",
                    "peak memory", "SMs active"),
     )  # fmt: skip

@@ -60,11 +60,9 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
     title = time[0].upper() + time[1:]
     if measurements:
         title += f" of {', '.join(models)}{format_clock(measurements[0])}"
-    heads = ["label"] if any(item.label for item in measurements) else []
-    heads += ["model"] if len(models) > 1 else []
     (latency,) = choose(COLUMNS, "latency")
     columns = [
-        *choose(COLUMNS, *heads, "runtime", "called from"),
+        *_choose_names(measurements),
         replace(latency, head=time),
         *choose(COLUMNS, "95 % interval", "rounds", "stopped"),
     ]
@@ -73,8 +71,13 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
 
 def make_percentile_table(measurements: Sequence[Measurement]) -> Rows:
     """Of all samples that count, those of rare slow calls too; a row a measurement."""
-    models = {item.cell.model for item in measurements}
-    heads = ["model"] if len(models) > 1 else []
-    heads += ["runtime", "called from", "p50", "p90", "p99", "slowest"]
+    columns = [*_choose_names(measurements), *choose(COLUMNS, "p50", "p90", "p99", "slowest")]
     title = "Percentiles of all samples"
-    return Rows.of_columns(title, measurements, choose(COLUMNS, *heads), gives_way=("slowest",))
+    return Rows.of_columns(title, measurements, columns, gives_way=("slowest",))
+
+
+def _choose_names(measurements: Sequence[Measurement]) -> list[Column]:
+    """What tells measurements apart."""
+    heads = ["label"] if any(item.label for item in measurements) else []
+    heads += ["model"] if len({item.cell.model for item in measurements}) > 1 else []
+    return choose(COLUMNS, *heads, "runtime", "called from")

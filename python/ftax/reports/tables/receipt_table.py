@@ -95,21 +95,21 @@ def make_line_table(receipt: Receipt) -> Rows:
         *list_threads(receipt.rungs[0]),
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
     ]
-    top, each = receipt.rungs[0], 1.0 / cell.units
+    top, units = receipt.rungs[0], cell.units
     with_host = any(line.host_ns is not None for line in receipt.lines)
     time = replace(choose(LINE, "time")[0], head="exposed" if with_host else "time")
-    per_unit = Column(f"a {cell.unit}", ("time_ns", lambda time_ns: format_time(time_ns * each)))
+    per_unit = Column(f"a {cell.unit}", ("time_ns", lambda time_ns: format_time(time_ns / units)))
     columns = [
         *choose(LINE, "what"),
         time,
-        *([per_unit] if cell.units > 1 else []),
+        *([per_unit] if units > 1 else []),
         *choose(LINE, "95 % interval", "share", *(["host"] if with_host else []), "what it is"),
     ]
     issue_ns = next((item.issue_ns for item in receipt.evidence), None)
     total = {
         "what": f"= {top.place.runtime}, called from {name_caller(top.place.host)}",
         time.head: format_measured(top),
-        per_unit.head: format_time(receipt.latency_ns * each),
+        per_unit.head: format_time(receipt.latency_ns / units),
         "95 % interval": format_interval(top.interval_ns),
         "share": "100.0%",
         "host": or_dash(issue_ns, format_time),

@@ -12,7 +12,7 @@ from textwrap import indent
 from ftax.errors import LEFT_OUT, LONGEST_REASON, cut, shorten
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.ladders.rows import RuntimeRow
-from ftax.reports.columns import NOTHING, PLACED, Column, choose, for_programs, or_dash
+from ftax.reports.columns import NOTHING, PLACE, Column, choose, for_programs, or_dash
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import format_bytes
 from ftax.reports.tables.measurement_table import make_percentile_table
@@ -57,7 +57,7 @@ def make_unavailable_tables(receipt: Receipt) -> list[Rows]:
     """What could not be measured; none if all could."""
     if not receipt.unavailable:
         return []
-    columns = [*PLACED, Column("why", tell_why, is_text=True)]
+    columns = [*PLACE, Column("why", tell_why, is_text=True)]
     return [Rows.of_columns("Not measured", receipt.unavailable, columns)]
 
 

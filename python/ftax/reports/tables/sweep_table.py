@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ftax.reports.columns import (
     CELL,
-    PLACE,
+    IDENTITY,
     Column,
     Scalar,
     choose,
@@ -98,7 +98,7 @@ def _make_machines(cells: Sequence[SweepCell], machines: int) -> Iterator[Rows]:
 def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
     """What all cells have in common stands in the title."""
     steps = [] if {cell.cell.step for cell in cells} == {"forward"} else choose(CELL, "step")
-    differ, alike = split_alike(cells, [*PLACE, *steps])
+    differ, alike = split_alike(cells, [*IDENTITY, *steps])
     options, _ = split_alike(cells, choose(CELL, "options"))  # repetitions, for example
     units = {cell.cell.unit for cell in cells if cell.cell.units > 1}
     unit = next(iter(units)) if len(units) == 1 else "unit"
@@ -206,7 +206,7 @@ def make_machine_table(
         names[machine]: environments[machine] for machine in machines if machine in environments
     }
     headings, notes = mark_software([names[machine] for machine in machines], known)
-    runtime, *others = PLACE[1:]
+    runtime, *others = IDENTITY[1:]
     differ, alike = split_alike(rows, [*others, *choose(CELL, "options")])
     columns = [runtime, *differ]
     columns += [_make_column(machine, headings[names[machine]]) for machine in machines]
@@ -216,10 +216,8 @@ def make_machine_table(
 
 
 def _make_column(machine: str, head: str) -> Column:
-    def write(item: Any) -> str:
-        return format_latency(item.latency_ns, item.doubt, item.disturbance)
-
-    return Column(head, (lambda row: row.found.get(machine), write))
+    (latency,) = choose(COLUMNS, "latency")
+    return Column(head, (lambda row: row.found.get(machine), latency.write))
 
 
 def make_variance_table(results: SweepResults) -> Rows:
