@@ -1,7 +1,8 @@
 # Everything a fresh machine needs: Python 3.11 to 3.13, a C++20 compiler and the package registries.
 #
 #   make run     set up, build, and print a first receipt: of BERT-base, on a CPU with narrow widths
-#   make test    set up, build, and run all tests (what needs a GPU is skipped without one)
+#   make test    set up, build, and run the tests that find most for their time (no GPU is needed)
+#   make test-all  the slow ones too: compilers, whole receipts, killed fleets
 #   make lint    formatting, types and static analysis
 #   make docs    the documentation as a site, in build/site; a link that leads nowhere is an error
 #   make bench   the CPU's figures of bench/, appended to bench/results/
@@ -25,7 +26,7 @@ WORKERS ?= $(if $(shell command -v nvidia-smi),0,$(shell nproc))
 SOURCES := $(shell find csrc cmake -type f -not -name "*.pyc") CMakeLists.txt pyproject.toml
 CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 
-.PHONY: run build test test-python test-cpp sanitize sanitize-python lint format docs bench cuda-build wheel this-wheel \
+.PHONY: run build test test-all test-python test-cpp sanitize sanitize-python lint format docs bench cuda-build wheel this-wheel \
         oldest clean
 
 # On a GPU the whole ladder. On a CPU narrow layers on one thread: the host's work shows, and is
@@ -64,11 +65,15 @@ $(VENV)/.built: $(VENV)/.dependencies $(SOURCES)
 
 test: test-cpp test-python
 
+test-all: AND_NOT_SLOW :=
+test-all: test
+
 # Tests of measured times come after the others, and run alone.
 TESTS ?= tests
+AND_NOT_SLOW := and not slow
 test-python: build
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not timing" $(TESTS)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m timing $(TESTS)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not timing $(AND_NOT_SLOW)" $(TESTS)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m "timing $(AND_NOT_SLOW)" $(TESTS)
 
 # The torch-free core alone, with its own tests; $(1) is a preset of CMakePresets.json.
 define run_core_tests
@@ -154,7 +159,7 @@ CUDA_TORCH ?= torch==2.14.1
 # The oldest torch that is supported (cmake/ftax_torch.py), and the tests of what meets torch.
 oldest:
 	$(MAKE) test-python VENV=.venv-oldest TORCH=torch==2.8.0 TESTS="$(TORCH_TESTS)"
-TORCH_TESTS := $(addprefix tests/,machines steps timing runtimes ladders)
+TORCH_TESTS := $(addprefix tests/,machines steps timing tape captures runtimes ladders)
 
 clean:
 	rm -rf build $(VENV)/.built

@@ -25,7 +25,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import ftax
-from ftax.runtimes.capture.ledger import CaptureStats
+from ftax.captures.ledger import CaptureStats
 from record import Figure, add_part_options, finish, make_parser, take_parts
 
 _LENGTHS = range(8, 200, 8)  # 24 of them

@@ -20,9 +20,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 import ftax
+from ftax.captures.captured import Captured
 from ftax.errors import FtaxError, describe
 from ftax.runtimes.candidates import drive_python
-from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.inputs import INPUT_STREAM, make_generator

@@ -29,12 +29,12 @@ from ftax.ladders.ladder import find_ladder, name_ladder
 from ftax.ladders.receipt import Receipt
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.tape.tape import preserve_state, run_eager, seed_checks
-from ftax.runtimes.tape.unsteady import find_unsteady_operator
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import flatten_outputs
+from ftax.tape.tape import preserve_state, run_eager, seed_checks
+from ftax.tape.unsteady import find_unsteady_operator
 from ftax.timing.candidate import Candidate
 from ftax.timing.differences import compute_difference
 from ftax.timing.session import measure, require

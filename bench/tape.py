@@ -21,10 +21,10 @@ from ftax import _core
 from ftax.errors import FtaxError, RunnerError
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.tape.equality import compare_outputs
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.differences import compute_difference
 from ftax.timing.session import Plan, measure, require

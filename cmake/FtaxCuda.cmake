@@ -1,6 +1,6 @@
 # The CUDA half: nvcc and headers from a toolkit (a partial one will do), libcudart from torch's own
-# wheels. The surprising choice: libcudart is linked by full path and never statically, because a
-# second runtime in the process would have its own streams and contexts; libcuda is never linked.
+# wheels. Libcudart is linked by full path and never statically, because a second runtime in the
+# process would have its own streams and contexts; libcuda is never linked.
 #
 # Sets FTAX_HAVE_CUDA, FTAX_CUDA_WHEEL_INCLUDE; target ftax::cuda.
 set(FTAX_CUDA "AUTO" CACHE STRING "Build the CUDA parts: AUTO, ON or OFF")

@@ -1,6 +1,6 @@
 # The tracing of kernels: needs the header cupti.h, no GPU and no library (that is opened at run
-# time). The surprising choice: it is a library of its own, outside the extension, so that the C++
-# tests drive it against a fake CUPTI on any machine that has the header.
+# time). It is a library of its own, outside the extension, so that the C++ tests drive it against a
+# fake CUPTI on any machine that has the header.
 #
 # ftax_add_cupti(<more include directories>...) makes the target ftax_cupti if it finds cupti.h; a
 # later call with more directories tries again.

@@ -1,6 +1,6 @@
-# Finds the commit that is built, so that an installed ftax can name it in every result.
-# The surprising choice: it may also be told, since a tree that was copied to the machine which
-# measures seldom has its .git: CMAKE_ARGS="-DFTAX_SOURCE_COMMIT=$(git rev-parse HEAD)".
+# Finds the commit that is built, so that an installed ftax can name it in every result. It may also
+# be told, since a tree that was copied to the machine which measures seldom has its .git:
+# CMAKE_ARGS="-DFTAX_SOURCE_COMMIT=$(git rev-parse HEAD)".
 #
 # Sets FTAX_COMMIT (empty if unknown) and FTAX_DIRTY (ON or OFF).
 set(FTAX_COMMIT "${FTAX_SOURCE_COMMIT}")

@@ -1,7 +1,7 @@
-# Makes sure that the extension uses the C++ standard library that torch has loaded.
-# The surprising choice: some compilers ship only libstdc++.a and link it without a word. An extension
-# with a copy of its own shares half of its symbols with torch's copy and crashes at the first stream,
-# so the shared library is then looked up and linked by full path, ahead of the static one.
+# Makes sure that the extension uses the C++ standard library that torch has loaded. Some compilers
+# ship only libstdc++.a and link it without a word. An extension with a copy of its own shares half
+# of its symbols with torch's copy and crashes at the first stream, so the shared library is then
+# looked up and linked by full path, ahead of the static one.
 #
 # Target ftax::standard_library.
 add_library(ftax_standard_library INTERFACE)

@@ -1,6 +1,6 @@
-# Imported targets for the torch that the building Python would import (ftax_torch.py finds it).
-# The surprising choice: no find_package(Torch). Its CUDA half demands a whole toolkit, overrides
-# CMAKE_CUDA_ARCHITECTURES, and leaves out libtorch_python.
+# Imported targets for the torch that the building Python would import (ftax_torch.py finds it). No
+# find_package(Torch). Its CUDA half demands a whole toolkit, overrides CMAKE_CUDA_ARCHITECTURES,
+# and leaves out libtorch_python.
 #
 # Sets FTAX_TORCH_DIR, FTAX_TORCH_VERSION, FTAX_TORCH_CUDA ("" for a CPU build); target ftax::torch.
 execute_process(

@@ -1,7 +1,7 @@
 """What all tests share: what a test may need, a cache of its own, and models small enough to read.
 
-The surprising choice: FTAX_REQUIRE_GPU=1 makes a test that would be skipped for want of a GPU fail,
-so that a run meant for a GPU cannot pass by not using it.
+FTAX_REQUIRE_GPU=1 makes a test that would be skipped for want of a GPU fail, so that a run meant
+for a GPU cannot pass by not using it.
 """
 
 import gc
@@ -18,7 +18,7 @@ from torch import nn
 
 import ftax
 import ftax.workers.process
-from ftax.runtimes.capture import captured, checks, ledger, schedule
+from ftax.captures import captured, checks, ledger, schedule
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from support.forks import can_fork, forked_workers
@@ -106,7 +106,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def record_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture records each new kind of call, and replays it, whether that pays or not: for tests
-    of what is recorded and replayed. When it does is tests/runtimes/test_capture_service.py."""
+    of what is recorded and replayed. When it does is tests/captures/test_capture_service.py."""
     monkeypatch.setattr(ledger.Budget, "pays", lambda self, kind: True)
     monkeypatch.setattr(schedule.Schedule, "is_no_faster", False)
 

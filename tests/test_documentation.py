@@ -1,8 +1,8 @@
 """The code of README and docs/: names of ftax are there, calls fit, commands have their options,
 and what a reader would run from top to bottom runs.
 
-The surprising choice: pages are run with two rounds in place of what a reader gets. What is shown
-is how things are called; what comes out is tested elsewhere.
+Pages are run with two rounds in place of what a reader gets. What is shown is how things are
+called; what comes out is tested elsewhere.
 """
 
 import ast
@@ -155,7 +155,7 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("service", "training", "mlp", "my_package", "my_package.model"):
+    for name in ("service", "bert_service", "training", "mlp", "my_package", "my_package.model"):
         sys.modules.pop(name, None)
 
 

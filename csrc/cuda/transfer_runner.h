@@ -1,7 +1,7 @@
 // Adds to a runner what it costs to serve from host memory: the inputs are copied to the device
 // before each request and the outputs back after it, from and to pinned memory, on the same stream.
-// The surprising choice: the copies are issued here under either host, so that they add the same to
-// every runtime, and what differs between hosts stays what the runtime itself does.
+// The copies are issued here under either host, so that they add the same to every runtime, and
+// what differs between hosts stays what the runtime itself does.
 #pragma once
 
 #include <memory>

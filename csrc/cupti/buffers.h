@@ -1,5 +1,5 @@
-// The memory that CUPTI writes its records into. The surprising choice: it outlives every session,
-// and nothing that CUPTI holds is ever freed.
+// The memory that CUPTI writes its records into. It outlives every session, and nothing that CUPTI
+// holds is ever freed.
 //
 // Note [Late buffers]
 // CUPTI gives a buffer back when it likes, to whoever has registered callbacks by then. A buffer of

@@ -1,6 +1,6 @@
-// CUPTI, opened at run time: ftax neither links nor needs it to be imported. The surprising choice:
-// a copy that is already loaded comes first. torch brings one, and a second copy in the process
-// would compete with it for the driver.
+// CUPTI, opened at run time: ftax neither links nor needs it to be imported. A copy that is already
+// loaded comes first. torch brings one, and a second copy in the process would compete with it for
+// the driver.
 #pragma once
 
 #include <cupti.h>

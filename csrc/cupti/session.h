@@ -1,7 +1,7 @@
 // One collection of activity records. CUPTI's state is one per process, so at most one session is
-// open at a time, and it leaves CUPTI as torch.profiler expects to find it. The surprising choice:
-// a session never subscribes. torch.profiler keeps the only subscription from its first use until
-// the process ends, although the activity interface needs none.
+// open at a time, and it leaves CUPTI as torch.profiler expects to find it. A session never
+// subscribes. torch.profiler keeps the only subscription from its first use until the process ends,
+// although the activity interface needs none.
 #pragma once
 
 #include <cupti.h>

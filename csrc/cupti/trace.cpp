@@ -1,6 +1,6 @@
-// The traced loop and the checks that its records can be believed. The surprising choice: the clock
-// is checked by what it stamped, not by asking CUPTI for the time, which says nothing of how the
-// device's own times were converted.
+// The traced loop and the checks that its records can be believed. The clock is checked by what it
+// stamped, not by asking CUPTI for the time, which says nothing of how the device's own times were
+// converted.
 #include "cupti/trace.h"
 
 #include <algorithm>

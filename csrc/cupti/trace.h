@@ -1,6 +1,6 @@
-// Traces a runner: what it made the device do, iteration by iteration, on the clock of ftax. The
-// surprising choice: nothing here times the runner. Tracing slows what it traces, so the host times
-// only say which record belongs to which iteration.
+// Traces a runner: what it made the device do, iteration by iteration, on the clock of ftax.
+// Nothing here times the runner. Tracing slows what it traces, so the host times only say which
+// record belongs to which iteration.
 #pragma once
 
 #include <cstdint>

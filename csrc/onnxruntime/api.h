@@ -1,6 +1,6 @@
-// Calls through the slots of slots.h: a status becomes an exception, a handle gets an owner. The
-// surprising choice: a deleter carries the table that it calls, so that a handle can be released
-// without asking which library is loaded.
+// Calls through the slots of slots.h: a status becomes an exception, a handle gets an owner. A
+// deleter carries the table that it calls, so that a handle can be released without asking which
+// library is loaded.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// The memory that a session reads and writes, and the inference itself. The surprising choice: each
-// binding is checked against the model here, before ONNX Runtime sees it, because a wrong size in a
-// raw pointer is memory corruption and not an error.
+// The memory that a session reads and writes, and the inference itself. Each binding is checked
+// against the model here, before ONNX Runtime sees it, because a wrong size in a raw pointer is
+// memory corruption and not an error.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The ONNX Runtime library of this process, opened at run time: ftax neither links nor needs it to
-// be imported. The surprising choice: it is never closed and its environment never released. Its
-// threads and static objects would otherwise race with the end of the process.
+// be imported. It is never closed and its environment never released. Its threads and static
+// objects would otherwise race with the end of the process.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
 // Our own declaration of the part of ONNX Runtime's C interface that ftax calls; the wheels ship
-// the library but no headers. The surprising choice: the interface is declared as numbered slots,
-// not as a struct. The public header (onnxruntime_c_api.h) is one table of function pointers to
-// which every release only appends, so a slot's number and signature hold for all releases since
-// the one that brought it in, and the hundreds of slots that we do not call need no declaration.
-// slot_check.h holds them against the library that is loaded.
+// the library but no headers. The interface is declared as numbered slots, not as a struct. The
+// public header (onnxruntime_c_api.h) is one table of function pointers to which every release only
+// appends, so a slot's number and signature hold for all releases since the one that brought it in,
+// and the hundreds of slots that we do not call need no declaration. slot_check.h holds them
+// against the library that is loaded.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Runs a bound ONNX Runtime session in C++. It holds the owner of the bound memory without knowing
-// its type. The surprising choice: it waits for the thread's current stream, as every other runner
-// does, and not through ONNX Runtime, whose wait is for the whole device. So on CUDA the session
-// has to be given the stream that the runner is driven on.
+// its type. It waits for the thread's current stream, as every other runner does, and not through
+// ONNX Runtime, whose wait is for the whole device. So on CUDA the session has to be given the
+// stream that the runner is driven on.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,6 @@
 // Every call into the library goes through `guard`: a C++ exception that leaves it becomes an error
-// of ours, and the status tells the rest. The surprising choice: a library's table is copied, as
-// far as it goes, over one of nulls. So a table that is shorter than ours, or longer, is one of
-// ours.
+// of ours, and the status tells the rest. A library's table is copied, as far as it goes, over one
+// of nulls. So a table that is shorter than ours, or longer, is one of ours.
 #include "runners/plugin.h"
 
 #include <c10/core/DeviceGuard.h>

@@ -1,6 +1,6 @@
 // A runtime that somebody else wrote, behind csrc/include/ftax/runner.h: the library and one runner
-// that it made. The surprising choice: a library is never closed. It may have threads and objects
-// of its own, whose end would race with the end of the process.
+// that it made. A library is never closed. It may have threads and objects of its own, whose end
+// would race with the end of the process.
 #pragma once
 
 #include <c10/core/Device.h>

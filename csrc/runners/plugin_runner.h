@@ -1,8 +1,8 @@
 // Drives a runtime that somebody else wrote. It is handed its stream once: the one that all runners
-// of a ladder share, by its raw address, since a library knows nothing of torch. The surprising
-// choice: on a GPU it waits for the thread's current stream, as every other runner does, and not by
-// the library's own synchronize, which would be a wait of another length in each library. So the
-// stream that it is handed has to be the one that the runner is driven on.
+// of a ladder share, by its raw address, since a library knows nothing of torch. On a GPU it waits
+// for the thread's current stream, as every other runner does, and not by the library's own
+// synchronize, which would be a wait of another length in each library. So the stream that it is
+// handed has to be the one that the runner is driven on.
 #pragma once
 
 #include <c10/core/DeviceGuard.h>

@@ -1,5 +1,5 @@
 // The one file that knows which dispatch keys record. Both are reserved by torch for others (its
-// own tests, and its C++ fake tensors) and may go away: python/ftax/runtimes/tape/recording.py
+// own tests, and its C++ fake tensors) and may go away: python/ftax/tape/recording.py
 // probes them and falls back to a TorchDispatchMode. A handler is registered while recording,
 // and as long as a thread carries the key, never at load time, so that importing ftax leaves
 // torch's dispatch tables as they were.

@@ -1,5 +1,5 @@
-// The surprising choice: the watch outlives who asked for it. Another thread may be about to write
-// down what it calls when watching ends, and the place must still be there.
+// The watch outlives who asked for it. Another thread may be about to write down what it calls when
+// watching ends, and the place must still be there.
 #include "tape/other_threads.h"
 
 #include <ATen/Parallel.h>

@@ -1,7 +1,7 @@
-// The surprising choice: no list of operators, only one of signatures. Which of them an operator
-// has is read from its schema, type by type; torch checks the answer once more when the typed
-// handle is made. `Held<T>` says for each C++ argument type which schema type it stands for, how a
-// recorded value is kept between runs, and how it is handed over.
+// No list of operators, only one of signatures. Which of them an operator has is read from its
+// schema, type by type; torch checks the answer once more when the typed handle is made. `Held<T>`
+// says for each C++ argument type which schema type it stands for, how a recorded value is kept
+// between runs, and how it is handed over.
 #include "tape/typed_call.h"
 
 #include <c10/util/OptionalArrayRef.h>

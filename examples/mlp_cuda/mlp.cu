@@ -1,8 +1,8 @@
 // The two-layer perceptron of examples/mlp_c on a GPU, in fp32 or fp16, with one kernel a layer.
 //
-// The surprising choice: no library. A warp computes one output value, which is far from what a
-// tuned matrix product does for large batches and close to it for the few rows of a request; and
-// the file builds with nvcc alone.
+// No library. A warp computes one output value, which is far from what a tuned matrix product does
+// for large batches and close to it for the few rows of a request; and the file builds with nvcc
+// alone.
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 

@@ -1,3 +1,6 @@
+from .captures.captured import Captured as Captured
+from .captures.entry import capture as capture
+from .captures.entry import capture_ as capture_
 from .errors import FtaxError as FtaxError
 from .errors import InvalidArgumentError as InvalidArgumentError
 from .errors import ResultsError as ResultsError
@@ -10,9 +13,6 @@ from .ladders.tax import tax as tax
 from .ladders.trace import trace as trace
 from .ladders.verdict import compare as compare
 from .records.store import read_records as read_records
-from .runtimes.capture.captured import Captured as Captured
-from .runtimes.capture.entry import capture as capture
-from .runtimes.capture.entry import capture_ as capture_
 from .runtimes.catalogue import list_runtimes as list_runtimes
 from .runtimes.plugins.build_paths import get_include as get_include
 from .runtimes.plugins.conform.suite import conform as conform

@@ -2,9 +2,9 @@
 `ftax` command where ftax cannot be imported: 3, it is not available here; 130 for Ctrl-C.
 
 It runs before the core is loaded: against another torch, loading fails with an undefined C++ symbol
-at best and crashes later at worst. The surprising choice: whether this is the command is asked
-while `import ftax` fails. Python would end with 1, which a gate around `ftax compare` takes for
-slower, on the day that somebody updates torch.
+at best and crashes later at worst. Whether this is the command is asked while `import ftax` fails.
+Python would end with 1, which a gate around `ftax compare` takes for slower, on the day that
+somebody updates torch.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 exceptions of others, and of values.
 
 Ours mirror `csrc/core/error.h` name by name: the bindings raise these very classes, so one `except`
-clause catches a failure whichever language found it. The surprising choice: failures of others are
-recognised by their words. When memory runs out, torch, the tape, CUDA and its libraries each raise
-something else, and what a C++ runner met is text alone.
+clause catches a failure whichever language found it. Failures of others are recognised by their
+words. When memory runs out, torch, the tape, CUDA and its libraries each raise something else, and
+what a C++ runner met is text alone.
 """
 
 from __future__ import annotations

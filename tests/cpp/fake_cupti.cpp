@@ -1,5 +1,5 @@
-// A CUPTI without a GPU: kernels "run" the moment they are launched, one after the other. The
-// surprising choice: records lie 512 bytes apart whatever their kind, more than any of them needs.
+// A CUPTI without a GPU: kernels "run" the moment they are launched, one after the other. Records
+// lie 512 bytes apart whatever their kind, more than any of them needs.
 #include "fake_cupti.h"
 
 #include <time.h>

@@ -17,12 +17,12 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.replays import check_on_both_inputs
-from ftax.runtimes.tape.capture import capture_calls
-from ftax.runtimes.tape.tape import run_eager
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import same_bytes
+from ftax.tape.capture import capture_calls
+from ftax.tape.tape import run_eager
 from ftax.timing.candidate import Candidate
 from support.small_models import Lambda, normal
 

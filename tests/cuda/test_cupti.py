@@ -1,7 +1,7 @@
 """Traces on a real device, checked against torch.profiler, which reads the same CUPTI.
 
-The surprising choice: whatever runs torch.profiler does so in a process of its own. It changes
-CUPTI's clock for the rest of the process, and a crash inside CUPTI must not take the other tests.
+Whatever runs torch.profiler does so in a process of its own. It changes CUPTI's clock for the rest
+of the process, and a crash inside CUPTI must not take the other tests.
 """
 
 import ctypes

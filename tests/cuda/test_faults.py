@@ -1,7 +1,7 @@
 """Faults on a GPU: a rung is lost with its reason, the others and the process go on.
 
-The surprising choice: memory is made short on purpose in two ways. A model asks for more than any
-device has, in one phase of the measurement; or torch's allocator is held to what it has already.
+Memory is made short on purpose in two ways. A model asks for more than any device has, in one phase
+of the measurement; or torch's allocator is held to what it has already.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import nn
 
 import ftax
 from ftax import Receipt, RunnerError
-from ftax.runtimes.tape import capture as capture_module
+from ftax.tape import capture as capture_module
 from ftax.timing.session import Plan
 
 pytestmark = pytest.mark.needs_cuda

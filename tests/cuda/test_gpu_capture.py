@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ftax
-from ftax.runtimes.capture.captured import Captured
+from ftax.captures.captured import Captured
 from ftax.steps.kept_cache import name_cache
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.usefixtures("alone", "record_at_once")]
@@ -98,6 +98,26 @@ def test_a_number_that_is_copied_from_the_host_each_time_is_kept_on_the_gpu(no_g
     doubled = captured(x)
     assert x[0].item() == 7.0
     assert torch.equal(doubled, x * 2)
+
+
+def test_graphs_of_one_capture_share_memory(no_grad: None):
+    """What one gave back another uses, so they are replayed one after the other on any streams."""
+    model = nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 8)).cuda()
+    given = [torch.randn(size, 64, device="cuda") for size in (4096, 4095, 4094)]
+    captured = ftax.capture(model, given[0])
+    captured.warm(given[1:])
+    sizes = [program.replay.memory_bytes for program in captured._programs]
+    assert max(sizes) > 50e6 and sum(sizes) < 1.5 * max(sizes)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    for turn in range(30):
+        x = given[turn % 3]
+        with torch.cuda.stream(streams[turn % 2]):
+            answer = captured(x)
+        torch.cuda.synchronize() if turn % 5 == 0 else None
+        with torch.cuda.stream(streams[turn % 2]):
+            assert torch.equal(answer, model(x))
+    assert count(captured, "replayed") >= 30
 
 
 def test_inputs_may_be_written_at_once_and_streams_may_differ(no_grad: None):

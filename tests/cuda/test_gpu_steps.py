@@ -11,10 +11,10 @@ from torch import nn
 import ftax
 from ftax.ladders.receipt import Receipt
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.tape.tape import preserve_state, seed_checks
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.tape.tape import preserve_state, seed_checks
 from ftax.timing.checks import Checks
 
 pytestmark = pytest.mark.needs_cuda

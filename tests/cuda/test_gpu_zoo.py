@@ -1,18 +1,18 @@
 """On a GPU: the text and speech models of the zoo run in half precision, and their tapes are they.
 
-The surprising choice: the tape of GPT-2's generation is also captured into one graph, because that
-is what generating with a fixed number of tokens is for.
+The tape of GPT-2's generation is also captured into one graph, because that is what generating with
+a fixed number of tokens is for.
 """
 
 import pytest
 import torch
 
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.zoo.registry import list_models
+from ftax.tape.tape import make_tape
 
 pytestmark = pytest.mark.needs_cuda
 

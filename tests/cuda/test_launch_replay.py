@@ -11,9 +11,9 @@ import torch
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.runtimes.cuda_graph import prepare_launch_replay
-from ftax.runtimes.tape.capture import capture_calls
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
+from ftax.tape.capture import capture_calls
 from support.small_models import Lambda, normal
 
 pytestmark = pytest.mark.needs_cuda

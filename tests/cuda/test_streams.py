@@ -1,7 +1,7 @@
 """Work on ftax's stream comes after what its caller has issued, and before what comes next.
 
-The surprising choice: each test holds the device back for some 50 ms at the point in question, so
-that whoever does not wait is wrong every time, and not once in a thousand.
+Each test holds the device back for some 50 ms at the point in question, so that whoever does not
+wait is wrong every time, and not once in a thousand.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import check_both_inputs
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.compilers.torch_compile import find_compilation
-from ftax.runtimes.streams import make_stream, wrap_runner
-from ftax.runtimes.tape import capture
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
+from ftax.tape import capture
+from ftax.tape.streams import make_stream, wrap_runner
 
 pytestmark = pytest.mark.needs_cuda
 

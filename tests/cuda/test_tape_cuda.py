@@ -5,8 +5,8 @@ import torch
 
 import ftax
 from ftax.errors import UnsupportedError
-from ftax.runtimes.tape.tape import make_tape
 from ftax.steps.load import load_model
+from ftax.tape.tape import make_tape
 from support.small_models import Grows, Lambda
 
 pytestmark = pytest.mark.needs_cuda

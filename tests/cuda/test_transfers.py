@@ -10,10 +10,10 @@ import torch
 import ftax
 from ftax.instruments.trace.run import trace_prepared
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.setting import Setting
+from ftax.tape.equality import compare_outputs
+from ftax.tape.streams import enter_stream
 from ftax.timing.candidate import Candidate, Host
 
 pytestmark = pytest.mark.needs_cuda

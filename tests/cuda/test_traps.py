@@ -26,11 +26,11 @@ from ftax.ladders.evidence import RungEvidence, compare_work
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.replays import check_on_both_inputs
-from ftax.runtimes.tape.capture import capture_calls
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.tensors import same_bytes
+from ftax.tape.capture import capture_calls
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan
 from support.small_models import Lambda, normal

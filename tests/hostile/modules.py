@@ -1,7 +1,7 @@
 """The odd modules: each with what has to become of it, so that nothing false looks true.
 
-They are grouped by what is odd about them. The surprising choice: a module that ftax cannot follow
-is as good as one that it can, if it says so.
+They are grouped by what is odd about them. A module that ftax cannot follow is as good as one that
+it can, if it says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What an entry of the table of odd modules holds, and the words by which one is entered.
 
-The surprising choice: an entry is a decorator, so that a module stands beside what is expected of
-it. A class is built without arguments, a function of tensors is a forward pass, and a function of
-nothing makes the module.
+An entry is a decorator, so that a module stands beside what is expected of it. A class is built
+without arguments, a function of tensors is a forward pass, and a function of nothing makes the
+module.
 """
 
 from __future__ import annotations

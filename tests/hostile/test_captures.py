@@ -1,7 +1,7 @@
 """A capture is the original bit for bit, or is refused in words, or says what it misses.
 
-The surprising choice: nothing of ftax judges here, and a scene is played twice from its beginning,
-so a capture that leaves a trace is found as well as one that computes something else.
+Nothing of ftax judges here, and a scene is played twice from its beginning, so a capture that
+leaves a trace is found as well as one that computes something else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Nothing false looks true: every odd module is measured right, refused in words, or marked, and
 all that it could reach is afterwards as it was.
 
-The surprising choice: nothing of ftax judges here. What is looked at before and after, the third
-input, and the comparison of outputs are written again.
+Nothing of ftax judges here. What is looked at before and after, the third input, and the comparison
+of outputs are written again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """torch.compile taken apart: a delay or a guard that is planted lies in its line, and in no other.
 
-The surprising choice: a delay is planted for a round, around the runner that is to have it, so that
-runners with and without it share their compiled model and their rounds.
+A delay is planted for a round, around the runner that is to have it, so that runners with and
+without it share their compiled model and their rounds.
 """
 
 import statistics

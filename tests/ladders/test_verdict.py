@@ -106,6 +106,19 @@ def test_what_is_of_models_is_refused_for_results():
             ftax.compare(one, one, **given)
 
 
+@pytest.mark.parametrize(
+    ("a", "words"),
+    [
+        ("r.jsonl", r"r.jsonl is a results file: .* ftax.read_records\('r.jsonl'\)"),
+        (nn.ReLU(), "a ReLU is compared with a Measurement: give two models, or results of both"),
+        (1, "has an int: give receipts or measurements"),
+    ],
+)
+def test_sides_that_do_not_belong_together_are_refused(a, words):
+    with pytest.raises(ftax.InvalidArgumentError, match=words):
+        ftax.compare(a, make_measurement([100, 101]))
+
+
 def run_scripted(monkeypatch, ratios, **options):
     """Pairs whose sides differ by ``ratios``; at each look, how many there were and how sure."""
     answers = iter(ratios)
@@ -149,3 +162,21 @@ def test_what_ends_a_pair_does_not_cost_those_before_it(monkeypatch, error):
     assert runs.ended is error and len(runs.sides[0]) == 2 and looks == []
     with pytest.raises(type(error)):
         run_scripted(monkeypatch, [error], settled_at=5)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ftax.RunnerError("b: it died")])
+def test_an_answer_says_what_ended_its_pairs(monkeypatch, error):
+    def run(sides, plan):
+        if plan.process_index == 3:
+            raise error
+        return [make_measurement([ns] * 5, index=plan.process_index) for ns in (100, 101)]
+
+    monkeypatch.setattr("ftax.ladders.pairs._run_pair", run)
+    told = []
+    found = ftax.compare(
+        "x", "y", names=("x", "y"), progress=lambda *now: told.append(now), plan=Plan()
+    )
+    assert found.units_a == 3
+    assert f"{str(error) or 'interrupted'}; this is the answer of the pairs before" in str(found)
+    assert [now[:2] for now in told] == [("pairs by turns", pairs) for pairs in range(4)]
+    assert told[0][2] == 5 <= told[3][2]

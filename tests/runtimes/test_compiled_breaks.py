@@ -1,8 +1,8 @@
 """A model that torch.compile breaks, gives up or compiles again: said, and not taken apart.
 
-The surprising choice: the models are classes of this file, and what a test has TorchDynamo give up
-is of that test alone. TorchDynamo keeps what it compiled by the code of a function, so that stays
-for all tests that follow; `Doubles`, which several share, compiles whole.
+The models are classes of this file, and what a test has TorchDynamo give up is of that test alone.
+TorchDynamo keeps what it compiled by the code of a function, so that stays for all tests that
+follow; `Doubles`, which several share, compiles whole.
 """
 
 import pytest

@@ -1,7 +1,7 @@
 """torch.compile and AOTInductor on a CPU: what they compute, what they keep, and how they fail.
 
-The surprising choice: the tests that compile share one cache and run in the order they are written,
-because each compilation costs half a minute.
+The tests that compile share one cache and run in the order they are written, because each
+compilation costs half a minute.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Second inputs that ftax draws are valid for odd models, or the user's own take their place.
 
-The surprising choice: what is looked at is that nothing was said. A model that drawn values break
-is still captured, on its own inputs, with a note.
+What is looked at is that nothing was said. A model that drawn values break is still captured, on
+its own inputs, with a note.
 """
 
 from collections.abc import Callable

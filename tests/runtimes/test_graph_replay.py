@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from ftax.captures import graph
+from ftax.captures.graph import GraphReplay
 from ftax.errors import UnsupportedError
-from ftax.runtimes.capture import graph
-from ftax.runtimes.capture.graph import GraphReplay
 from ftax.timing.candidate import Buffers
 
 

@@ -1,7 +1,7 @@
 """Padded texts and nested tensors: the lengths, the outputs, and what is refused.
 
-The surprising choice: models have two layers and random weights; every family of layers is there,
-because each is a list of names that could be wrong.
+Models have two layers and random weights; every family of layers is there, because each is a list
+of names that could be wrong.
 """
 
 from typing import Any
@@ -20,10 +20,10 @@ from ftax.runtimes.eager.padding import (
     read_lengths,
     run_unpadded,
 )
-from ftax.runtimes.tape.recording import observe
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.tape.recording import observe
 from ftax.timing.candidate import Candidate
 
 BERT = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}

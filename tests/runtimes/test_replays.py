@@ -14,11 +14,11 @@ from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.cuda_graph import check_graph, drive_graph
 from ftax.runtimes.replays import check_on_both_inputs
-from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import flatten_outputs
+from ftax.tape.capture import CapturedGraph
 from ftax.timing.candidate import Buffers
 from ftax.timing.checks import Checks
 from support.small_models import load_function, normal

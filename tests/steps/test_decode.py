@@ -1,8 +1,8 @@
 """A window of decoded tokens: the bare loop is what the library generates, call for call and token
 for token, and each run starts where the prompt ended.
 
-The surprising choice: weights are scaled and heads are untied where tokens are compared. A model of
-random weights else repeats one token, on which any two loops agree.
+Weights are scaled and heads are untied where tokens are compared. A model of random weights else
+repeats one token, on which any two loops agree.
 """
 
 import functools

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from ftax.errors import InvalidArgumentError
-from ftax.runtimes.tape.tape import make_tape
 from ftax.steps.load import load_model
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.zoo.layer_grids import make_layer_grid
 from ftax.steps.zoo.layers import LAYER_MODELS, LAYER_TYPES, layer_name, parse_layer_name
 from ftax.steps.zoo.registry import find_spec, list_models
+from ftax.tape.tape import make_tape
 
 # Parameters by hand, then the input and output of a batch of two at the default size.
 LAYERS: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {

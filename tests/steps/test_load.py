@@ -1,8 +1,8 @@
 """The zoo: what its entries build, that their outputs mean something, and that they can be rebuilt.
 
-The surprising choice: the full-size models are built and run too, because a degenerate output is a
-matter of depth and width that the tiny form might not show. Each is built once; only three are, one
-of each kind, and the others are in test_zoo.py.
+The full-size models are built and run too, because a degenerate output is a matter of depth and
+width that the tiny form might not show. Each is built once; only three are, one of each kind, and
+the others are in test_zoo.py.
 """
 
 import collections

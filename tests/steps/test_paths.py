@@ -1,7 +1,7 @@
 """Files and folders: told apart by content, and folders loaded with or without their weights.
 
-The surprising choice: the ONNX files are written byte by byte, so that the test does not depend on
-the library whose format it checks; one real export confirms them.
+The ONNX files are written byte by byte, so that the test does not depend on the library whose
+format it checks; one real export confirms them.
 """
 
 import json

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from ftax.errors import InvalidArgumentError, RunnerError
-from ftax.steps.revision import check_origin, check_out, list_own_path
+from ftax.steps.revision import check_origin, check_out, list_own_path, suggest_setup
 
 
 def git(folder, *arguments):
@@ -75,6 +75,19 @@ def test_a_setup_that_installs_for_both_sides_is_refused(repository, tmp_path, m
     monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
     with pytest.raises(InvalidArgumentError, match=r"changed pkg-1 in .*uv pip install --prefix"):
         check_out("HEAD", f"mkdir {tmp_path}/pkg-1.dist-info").__enter__()
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        ("importing m failed: ModuleNotFoundError: No module named 'pkg._core'", "pip install"),
+        ("calling make failed: FileNotFoundError: [Errno 2] 'weights.pt'", "ln -s"),
+        ("calling make failed: ValueError: no weights", None),
+    ],
+)
+def test_what_a_tree_may_lack_is_suggested(failure, words):
+    found = suggest_setup(failure)
+    assert words in found if words else found == ""
 
 
 def make_module(name, file):

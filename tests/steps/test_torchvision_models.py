@@ -1,7 +1,7 @@
 """What is taken from torchvision, what is said without it, and what must equal it.
 
-The surprising choice: most of this runs only where torchvision is installed, which it need not be.
-The published sizes in test_vision.py hold the networks in plain torch without it.
+Most of this runs only where torchvision is installed, which it need not be. The published sizes in
+test_vision.py hold the networks in plain torch without it.
 """
 
 import sys

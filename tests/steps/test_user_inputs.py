@@ -1,7 +1,7 @@
 """Modules and inputs of the user, the second input that is drawn like the first, and outputs.
 
-The surprising choice: derived inputs are tested for what they keep (range, moments, entries per
-row, aliasing), since their values are random.
+Derived inputs are tested for what they keep (range, moments, entries per row, aliasing), since
+their values are random.
 """
 
 import dataclasses

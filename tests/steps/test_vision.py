@@ -1,7 +1,7 @@
 """The image models: their published sizes, outputs that mean something, and tapes that equal eager.
 
-The surprising choice: full sizes are counted on the meta device, where a network has shapes and no
-numbers. Numbers come from the tiny forms, which must make the same calls.
+Full sizes are counted on the meta device, where a network has shapes and no numbers. Numbers come
+from the tiny forms, which must make the same calls.
 """
 
 import functools
@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError
-from ftax.runtimes.tape.tape import make_tape
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import flatten_outputs
@@ -20,6 +19,7 @@ from ftax.steps.spec import Variant
 from ftax.steps.work import Work, count_call
 from ftax.steps.zoo.registry import find_spec
 from ftax.steps.zoo.vision import VISION_MODELS
+from ftax.tape.tape import make_tape
 from support.small_models import OperatorLog
 
 # Millions of parameters and billions of multiply-accumulates at a size, as torchvision lists them

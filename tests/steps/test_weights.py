@@ -1,7 +1,6 @@
 """Random weights: their spread by kind of layer, and what the fast path must not touch.
 
-The surprising choice: expected deviations are worked out by hand beside each case, not by the
-formula under test.
+Expected deviations are worked out by hand beside each case, not by the formula under test.
 """
 
 import math

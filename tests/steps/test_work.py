@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from ftax.errors import RunnerError
-from ftax.runtimes.tape.tape import make_tape
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.spec import TORCH_DTYPES
 from ftax.steps.work import Work, count_work
+from ftax.tape.tape import make_tape
 from support.small_models import OperatorLog, normal
 
 DTYPES = ["fp32", "fp16", "bf16"]

@@ -1,9 +1,9 @@
 """The text and speech models of the zoo: their size, what they put out, and whether they can be
 taped.
 
-The surprising choice: a full-size model is only built and run on the meta device, which computes
-nothing; that is enough for its parameters and its operators. What it computes is tested on the tiny
-form, which must run the same operators.
+A full-size model is only built and run on the meta device, which computes nothing; that is enough
+for its parameters and its operators. What it computes is tested on the tiny form, which must run
+the same operators.
 """
 
 import functools
@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import nn
 
-from ftax.runtimes.tape.tape import make_tape
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.spec import ModelSpec, Variant
 from ftax.steps.zoo.registry import list_models
+from ftax.tape.tape import make_tape
 from support.small_models import OperatorLog, run_seeded, same_bits
 
 SPECS = [spec for spec in list_models() if spec.family in ("text", "speech")]

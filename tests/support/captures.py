@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ftax.runtimes.capture.captured import Captured
+from ftax.captures.captured import Captured
 
 
 def make_model() -> nn.Sequential:

@@ -1,9 +1,9 @@
 """Processes that need not import torch first: the command `ftax`, Python, and workers.
 
-The surprising choice: each is a fork of a server that has the imports behind it, which takes
-hundredths of a second instead of seconds. Its parent, streams, environment, folder and exit code
-are as they would be. What is not the same is how Python starts and ends: `tests/cli/test_ending.py`
-and `tests/workers` ask that of processes which nobody has forked.
+Each is a fork of a server that has the imports behind it, which takes hundredths of a second
+instead of seconds. Its parent, streams, environment, folder and exit code are as they would be.
+What is not the same is how Python starts and ends: `tests/cli/test_ending.py` and `tests/workers`
+ask that of processes which nobody has forked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Results of sweeps made of given numbers, for tests of what is drawn of them.
 
-The surprising choice: latencies follow a formula of the cell, so that a test can say what a figure
-has to show without repeating a table.
+Latencies follow a formula of the cell, so that a test can say what a figure has to show without
+repeating a table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Times lines that adopt a runtime, pasted as they are printed, by turns with its row from Python.
 
-The surprising choice: the requests that the lines loop over are a generator, which has the clock.
-So nothing is added to the lines, and each request brings other tensors than the one before.
+The requests that the lines loop over are a generator, which has the clock. So nothing is added to
+the lines, and each request brings other tensors than the one before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shared libraries that tests compile: the good one of the examples, other good ones, and bad ones.
 
-The surprising choice: all are the one of the examples with a line or two changed, so that what a
-check finds can only be that.
+All are the one of the examples with a line or two changed, so that what a check finds can only be
+that.
 """
 
 from __future__ import annotations

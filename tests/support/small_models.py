@@ -1,7 +1,7 @@
 """Models that tests write in one line, and an instrument of their own to watch them with.
 
-The surprising choice: the log here is written again rather than imported from ftax, because it
-judges what ftax's own log says.
+The log here is written again rather than imported from ftax, because it judges what ftax's own log
+says.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-// Traces as Python sees them. The surprising choice: whether torch.profiler is running is asked of
-// torch here, since CUPTI would let two clients in and hand each the other's records.
+// Traces as Python sees them. Whether torch.profiler is running is asked of torch here, since CUPTI
+// would let two clients in and hand each the other's records.
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"

@@ -1,8 +1,8 @@
 // Dictionaries that tell when they are changed (Python 3.12 and later), so that thousands which did
 // not cost nothing to look at. Before 3.12 each has a number instead, which is compared.
 //
-// The surprising choice: one that changes again and again, such as the globals of a script with a
-// loop, is made quiet. It is then looked at each time, and no longer has all others looked at.
+// One that changes again and again, such as the globals of a script with a loop, is made quiet. It
+// is then looked at each time, and no longer has all others looked at.
 #pragma once
 
 #include <Python.h>

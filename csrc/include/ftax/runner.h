@@ -1,27 +1,18 @@
-/* The interface of a runtime that ftax did not write: a shared library exports one function,
- * ftax_get_runner_api, which returns a table of functions. docs/extending.md builds one.
- *
- * Plain C, so that any language that makes a shared library can speak it. The surprising choice:
- * weights arrive through `bind`, one named tensor at a time, as inputs and outputs do. A library
- * reads no file and needs no format.
- *
- * The order of calls on one runner is
- *
- *     create, bind (every weight, input and output, once), then any number of inferences, then
- *     destroy.
- *
- * An inference is prepare (if there is one), enqueue, and a wait: on CUDA ftax's own wait for the
- * stream, the same as for every runtime that it times, and on the CPU the library's synchronize (if
- * there is one). enqueue and that wait are timed, prepare is not.
- *
- * ftax never makes two calls on one runner at the same time, but may make them from different
- * threads. Two runners are independent of each other. On CUDA, the runner's device is the calling
- * thread's current device in every call, destroy among them.
- *
- * How it grows: structs only get longer, at their ends, and each says how long its maker made it.
- * What lies past `struct_size` is absent: an absent function counts as null, which ftax takes where
- * a function is optional, and a field that a library knows and a context lacks is not to be read. A
- * struct may also be longer than its reader knows; the rest is not the reader's. */
+/* The interface of a runtime that ftax did not write: a shared library exports one function, *
+ftax_get_runner_api, which returns a table of functions. docs/extending.md builds one. * * Plain C,
+so that any language that makes a shared library can speak it. * weights arrive through `bind`, one
+named tensor at a time, as inputs and outputs do. A library * reads no file and needs no format. * *
+The order of calls on one runner is * * create, bind (every weight, input and output, once), then
+any number of inferences, then * destroy. * * An inference is prepare (if there is one), enqueue,
+and a wait: on CUDA ftax's own wait for the * stream, the same as for every runtime that it times,
+and on the CPU the library's synchronize (if * there is one). enqueue and that wait are timed,
+prepare is not. * * ftax never makes two calls on one runner at the same time, but may make them
+from different * threads. Two runners are independent of each other. On CUDA, the runner's device is
+the calling * thread's current device in every call, destroy among them. * * How it grows: structs
+only get longer, at their ends, and each says how long its maker made it. * What lies past
+`struct_size` is absent: an absent function counts as null, which ftax takes where * a function is
+optional, and a field that a library knows and a context lacks is not to be read. A * struct may
+also be longer than its reader knows; the rest is not the reader's. */
 #ifndef FTAX_RUNNER_H
 #define FTAX_RUNNER_H
 

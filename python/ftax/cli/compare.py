@@ -1,7 +1,7 @@
 """`ftax compare A B ...`: is the difference real, and in which line is it?
 
-The surprising choice: the first side is what the others are compared with, however many there are,
-one file is enough if its records have labels, and with --base one name is enough.
+The first side is what the others are compared with, however many there are. One file is enough if
+its records have labels, and with --base one name is enough.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.ending import UNSURE
 from ftax.cli.show import leave_short, saved, show
-from ftax.errors import InvalidArgumentError, ResultsError, check_number
+from ftax.errors import InvalidArgumentError, ResultsError, check_number, say_count
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
@@ -158,7 +158,7 @@ def _compare_code(
     measured = [item for side in runs.sides for item in side]
     with saved(output.json, [*measured, *results]):
         show(draw_comparisons(*results) if results else draw_measurements(*measured), output)
-        leave_short(runs.ended, f"{len(runs.sides[0])} pairs")
+        leave_short(runs.ended, say_count(len(runs.sides[0]), "pair"))
     return results
 
 

@@ -1,8 +1,8 @@
 """How a command ends: what it raised becomes a sentence, or a short report, and an exit code.
 
-The surprising choice: typer's own way of ending is not used. It gives 1, which is `ftax compare`'s
-word for slower, to a broken pipe and to whatever nobody foresaw; a gate would take both for an
-answer. What is left to Python, 1 as well, is only what fails before this file is imported.
+Typer's own way of ending is not used. It gives 1, which is `ftax compare`'s word for slower, to a
+broken pipe and to whatever nobody foresaw; a gate would take both for an answer. What is left to
+Python, 1 as well, is only what fails before this file is imported.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Options that several commands share, declared once.
 
-A group is a function: its parameters are options, and what it returns is what the command gets. The
-surprising choice: a command's own signature has the groups' parameters only once `takes` has put
-them there. So every command has the same options, with the same names and the same words.
+A group is a function: its parameters are options, and what it returns is what the command gets. A
+command's own signature has the groups' parameters only once `takes` has put them there. So every
+command has the same options, with the same names and the same words.
 """
 
 from __future__ import annotations

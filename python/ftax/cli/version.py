@@ -1,7 +1,7 @@
 """`ftax --version`, and the versions that a report of a fault names.
 
-The surprising choice: torch's kind and ftax's are said apart. An ftax whose build found no nvcc
-has no CUDA parts, whatever torch has.
+Torch's kind and ftax's are said apart. An ftax whose build found no nvcc has no CUDA parts,
+whatever torch has.
 """
 
 from __future__ import annotations

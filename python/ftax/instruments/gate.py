@@ -2,8 +2,8 @@
 
 A kernel that waits for a word of host memory holds the stream closed while the host issues the
 request, and is then let go. What the host needed to issue everything and what the device needed to
-do it are two numbers that overlap in any ordinary measurement. The surprising choice: a repetition
-in which the gate opened by itself is kept and labelled, and counts in no median.
+do it are two numbers that overlap in any ordinary measurement. A repetition in which the gate
+opened by itself is kept and labelled, and counts in no median.
 """
 
 from __future__ import annotations

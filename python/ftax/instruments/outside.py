@@ -1,8 +1,8 @@
 """How long a call of a function is outside of torch: before its first operator or module, and after
 its last.
 
-The surprising choice: what lies between is not looked at. Only at its ends is Python of the user's
-told from Python of torch by what happens, and not by whose file it stands in.
+What lies between is not looked at. Only at its ends is Python of the user's told from Python of
+torch by what happens, and not by whose file it stands in.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How long the phases of a training step take: zero_grad, forward, backward, optimizer.
 
 A phase begins where torch says so: at an optimizer's `zero_grad` and `step`, and at the one
-function through which Python starts a backward pass. The surprising choice: the step is not asked
-what its phases are, so any step that trains has them. Modules are watched only where there is a
-second forward pass, after a backward pass: a hook on each would be much of what is timed.
+function through which Python starts a backward pass. The step is not asked what its phases are, so
+any step that trains has them. Modules are watched only where there is a second forward pass, after
+a backward pass: a hook on each would be much of what is timed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How much of the GPU one runner keeps busy, from the counters that NVML reads (GPM).
 
-The columns are those of Table 3 of "The Framework Tax" (arXiv 2302.06117), and two more. The
-surprising choice is that no profiler is involved: GPM reads counters that run anyway, so the runner
-is not slowed down, but only GPUs since Hopper have it.
+The columns are those of Table 3 of "The Framework Tax" (arXiv 2302.06117), and two more. No
+profiler is involved: GPM reads counters that run anyway, so the runner is not slowed down, but only
+GPUs since Hopper have it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the numbers of a receipt advise, in sentences; docs/receipt.md states the rules.
 
-The surprising choice: only what is resolved is said to be so. A latency that is not to go by
-(`Measurement.doubt`) is compared with nothing, a saving whose interval contains 0 is no saving,
-outputs beyond tolerance are no alternative, and where neither host nor device accounts for more
-than half of a latency for certain, the sentence says that.
+Only what is resolved is said to be so. A latency that is not to go by (`Measurement.doubt`) is
+compared with nothing, a saving whose interval contains 0 is no saving, outputs beyond tolerance are
+no alternative, and where neither host nor device accounts for more than half of a latency for
+certain, the sentence says that.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ from ftax.ladders.floors import measure_floors
 from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
 from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.ladders.trace_worker import TraceJob
-from ftax.runtimes.tape.tape import preserve_state
-from ftax.runtimes.tape.waits import find_waits
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model
 from ftax.steps.step_module import StepModule
+from ftax.tape.tape import preserve_state
+from ftax.tape.waits import find_waits
 from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
 from ftax.timing.interrupts import interruptible

@@ -1,9 +1,9 @@
 """Compares two results: what changed, by how much, and in which line.
 
 Measurements are compared as they are. Of receipts the first rungs decide, and beside them every
-runtime and every line that both sides have. The surprising choice: rounds of two receipts are never
-taken for pairs, as they are within one; two receipts are two runs, and have a verdict only on what
-two processes of the same code do not differ by.
+runtime and every line that both sides have. Rounds of two receipts are never taken for pairs, as
+they are within one: two receipts are two runs, and have a verdict only on what two processes of the
+same code do not differ by.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ def compare_results(
             f"the sides have no runtime in common: a has {texts[0]}, b has {texts[1]}"
         )
     names = check_names(names) or _choose_names(*sides)
-    told = _tell_apart(names)
-    differences = _find_differences(sides, told, allow_different)
+    differences = _find_differences(sides, names, allow_different)
     inputs = [found[place][0].inputs for found, place in zip(places, pairs[0], strict=True)]
-    differences += check_inputs_alike(inputs[0], inputs[1], told, is_allowed=allow_different_inputs)
+    differences += check_inputs_alike(
+        inputs[0], inputs[1], names, is_allowed=allow_different_inputs
+    )
     compared = [
         compare_measurements(
             places[0][one], places[1][other], margin=margin, confidence=confidence, names=names
@@ -172,7 +173,8 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
         if not isinstance(item, Measurement | Findings):
             raise InvalidArgumentError(
                 f"a side of the comparison has {name_type(item)}: give receipts or measurements, "
-                "as ftax.tax and ftax.cpp_bench give them; of a file, ftax.read_records(path)"
+                "as ftax.tax and ftax.cpp_bench give them; of a file, ftax.read_records(path); of "
+                "sweeps, ftax.sweeps.comparison.compare_sweeps(a, b)"
             )
     if any(item == other for place, item in enumerate(found) for other in found[:place]):
         raise InvalidArgumentError(
@@ -215,10 +217,6 @@ def _choose_names(
     labels = [{measurement.label for measurement in _list_measurements(side)} for side in (a, b)]
     names = [next(iter(found)) if len(found) == 1 else "" for found in labels]
     return (names[0], names[1]) if all(names) and names[0] != names[1] else ("a", "b")
-
-
-def _tell_apart(names: tuple[str, str]) -> tuple[str, str]:
-    return names if names[0] != names[1] else ("a", "b")
 
 
 def _list_lonely(

@@ -14,8 +14,8 @@ import torch
 from ftax import _core
 from ftax.errors import UnavailableError, describe
 from ftax.instruments.gate import measure_gate
-from ftax.runtimes.tape.recording import dispatch_key_works, record_fragment
 from ftax.steps.setting import normalize_device
+from ftax.tape.recording import dispatch_key_works, record_fragment
 
 _BURST = 200  # launches: long enough for a mean, short enough for any launch queue
 

@@ -1,10 +1,10 @@
 """Ladders: ways to run the same work, from the one that people use down to what none takes away.
 
 Neighbouring rungs do the same work, so the difference between their latencies is the cost of what
-the lower one does without. The surprising choice: a ladder is a table of words. Names of lines, of
-what is left below whichever rung is the last, of lines that are joined because the rung between
-them is missing: all of it stands here, and neither the arithmetic (`lines.py`) nor an instrument
-knows a rung by name. A new ladder is a new table.
+the lower one does without. A ladder is a table of words. Names of lines, of what is left below
+whichever rung is the last, of lines that are joined because the rung between them is missing: all
+of it stands here, and neither the arithmetic (`lines.py`) nor an instrument knows a rung by name. A
+new ladder is a new table.
 """
 
 from __future__ import annotations

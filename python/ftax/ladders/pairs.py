@@ -1,10 +1,9 @@
 """Measures sides by turns, in pairs of processes, until the answer is settled or the time is over.
 
-A pair is one fresh process with a hash seed of its own. It imports torch, runs no operator, and
+A pair is one fresh process with another hash seed. It imports torch, runs no operator, and
 forks the sides. Each builds its model, and once all are built they take turns, five rounds each. So
 memory layout, hash seed and what else the machine does are the same for all sides of a pair, and
-others in the next one. The surprising choice: what is counted are pairs. However many rounds a pair
-has, they share its luck.
+others in the next one. Pairs are counted and not rounds: all rounds of a pair share its luck.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 import random
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +24,7 @@ from ftax.machines.gpu_condition import expect_idle
 from ftax.runtimes.prepare import prepare
 from ftax.steps.given import use_threads
 from ftax.steps.loaded import MeasuredModel
-from ftax.steps.revision import HOW_TO_BUILD, Revision, check_origin
+from ftax.steps.revision import Revision, check_origin, suggest_setup
 from ftax.steps.setting import Setting
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.candidate import Candidate
@@ -124,7 +122,9 @@ def run_pairs(
     while True:
         index = len(found[0])
         if progress:
-            progress("pairs by turns", int(time.monotonic() - begin), int(duration_s))
+            pace_s = (time.monotonic() - begin) / max(1, index)
+            most = max(FEWEST_PAIRS, int(duration_s / pace_s)) if index else FEWEST_PAIRS
+            progress("pairs by turns", index, most)
         own = replace(plan, process_index=index, session=session, seed=plan.seed + index)
         try:
             pair = interruptible(_run_pair, sides, own)
@@ -195,7 +195,7 @@ def _run_apart(
     seed: int,
     environment: Mapping[str, str],
 ) -> Sequence[Mapping[str, Any]]:
-    """As processes with one hash seed, where a side has an interpreter of its own."""
+    """As processes with one hash seed, where a side has another interpreter."""
     workers: list[Worker] = []
     try:
         for side, job in zip(sides, jobs, strict=True):
@@ -249,8 +249,9 @@ def _build(side: PairSide) -> tuple[MeasuredModel, list[Candidate]]:
     try:
         made = prepare(model, inputs, None, side.setting, runtime=side.runtime, hosts=(side.host,))
     except RunnerError as error:
-        if side.revision and re.search(r"\b(ModuleNotFound|Import)Error\b", str(error)):
-            raise RunnerError(f"{error}; if it is a compiled extension, {HOW_TO_BUILD}") from error
+        hint = suggest_setup(str(error)) if side.revision else ""
+        if hint:
+            raise RunnerError(f"{error}; {hint}") from error
         raise
     if side.revision:
         check_origin(side.revision, *([sys.prefix] if side.python else []))

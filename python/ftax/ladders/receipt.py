@@ -20,8 +20,8 @@ from ftax.ladders.findings import Findings
 from ftax.ladders.lines import check_stored_lines
 from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
-from ftax.runtimes.tape.waits import Wait
 from ftax.steps.feeds import LOADER
+from ftax.tape.waits import Wait
 from ftax.timing.candidate import Placed
 from ftax.timing.measurement import (
     describe_doubts,

@@ -1,9 +1,9 @@
 """Every way to run one model side by side: what each saves, and whether it saves tax or kernels.
 
-Nothing here is stored: rows are computed from the measurements and traces of a receipt. The
-surprising choice: the tax of a runtime is its untraced latency minus its busy time from its own
-trace, and the split of a speed-up is the difference of two such pairs. It therefore holds for
-runtimes whose kernels have nothing in common, and its two parts sum to what was saved exactly.
+Nothing here is stored: rows are computed from the measurements and traces of a receipt. The tax of
+a runtime is its untraced latency minus its busy time from its own trace, and the split of a
+speed-up is the difference of two such pairs. It therefore holds for runtimes whose kernels have
+nothing in common, and its two parts sum to what was saved exactly.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The public functions that measure receipts: every rung and every alternative in the same rounds.
 
-They load the model and say what a receipt shall hold; `ftax.ladders.run` measures it. The
-surprising choice: their keywords stand in `TaxKeywords` for who calls, and with their defaults in
-`TaxOptions`, which is what measuring is given.
+They load the model and say what a receipt shall hold; `ftax.ladders.run` measures it. Their
+keywords stand in `TaxKeywords` for who calls, and with their defaults in `TaxOptions`, which is
+what measuring is given.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import torch
 
+from ftax.captures.captured import Captured
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.receipt import FIRST, Receipt
-from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.prepare import open_capture
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import Model, as_step, load, measuring, use_threads

@@ -1,9 +1,9 @@
 """Traces runtimes in a process of its own, which is thrown away afterwards.
 
 A trace leaves CUPTI initialised in its process, and torch.profiler, used there later over replays
-of a CUDA graph, has crashed; a notebook should not. The surprising choice: every runtime is
-answered for as soon as it is done. A process that dies then costs the one runtime that it was at,
-and a new process goes on with the rest.
+of a CUDA graph, has crashed; a notebook should not. Every runtime is answered for as soon as it is
+done. A process that dies then costs the one runtime that it was at, and a new process goes on with
+the rest.
 """
 
 from __future__ import annotations

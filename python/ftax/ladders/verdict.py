@@ -1,8 +1,7 @@
-"""`ftax.compare`: one answer for whatever is given, two results or two models to measure now.
+"""`ftax.compare`: one answer for two results, or for two models to measure now.
 
-Models that another process can build are measured by turns, in pairs of processes. The surprising
-choice: what decides is whether an object can be read again there from a file, as it is and not by
-its name alone; a notebook's class, a closure, and code that was changed since cannot.
+Models that another process can build are measured by turns, in pairs of processes: those that can
+be read there from a file. A notebook's class, a closure, and code that was changed since cannot.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
+from ftax.captures.captured import Captured
+from ftax.captures.entry import find_options
+from ftax.captures.options import Options
+from ftax.errors import InvalidArgumentError, name_type
 from ftax.ladders.comparison import Item, check_names, compare_results
 from ftax.ladders.findings import Findings
 from ftax.ladders.pairs import DURATION_S, PairRuns, PairSide, make_pair_plan, run_pairs
-from ftax.runtimes.capture.captured import Captured
-from ftax.runtimes.capture.entry import find_options
-from ftax.runtimes.capture.options import Options
 from ftax.runtimes.prepare import open_capture, prepare
 from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.loaded import LoadedModel
@@ -95,14 +94,19 @@ def compare(
     """
     setting = read_setting(options, compare.__kwdefaults__)
     check_names(names)
-    if not (_is_model(a) and _is_model(b)):
+    are_models = [_is_model(each) for each in (a, b)]
+    if any(are_models) and not all(are_models):
+        raise InvalidArgumentError(
+            f"{name_type(a)} is compared with {name_type(b)}: give two models, or results of both"
+        )
+    if not all(are_models):
         if inputs is not None or plan is not None or options:
             raise InvalidArgumentError(
                 "inputs, a plan or a setting is given, but a side is a result, which was measured "
                 "already: leave it out, or give two models"
             )
         return compare_results(
-            a,  # type: ignore[arg-type]  # whatever it is, it is looked at there
+            a,  # type: ignore[arg-type]  # looked at there
             b,  # type: ignore[arg-type]
             margin=margin, confidence=confidence, names=names, allow_different=allow_different,
             allow_different_inputs=allow_different_inputs,
@@ -131,7 +135,11 @@ def compare(
         )
         if not results:
             raise runs.ended or KeyboardInterrupt
-        return results[0]
+        if runs.ended is None:
+            return results[0]
+        reason = str(runs.ended) or "interrupted"
+        note = f"{reason}; this is the answer of the pairs before that"
+        return replace(results[0], notes=(*results[0].notes, note))
 
 
 def compare_by_turns(
@@ -175,11 +183,16 @@ def compare_by_turns(
 
 
 def _is_model(given: object) -> bool:
-    """Whether it is to be measured. A tuple may be a side of several results."""
+    """Whether it is to be measured. A tuple may be a side of several results. Raises
+    InvalidArgumentError for a results file."""
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], nn.Module):
         return True
     if isinstance(given, _RESULTS):
         return False
+    if isinstance(given, (str, os.PathLike)) and os.fspath(given).endswith((".json", ".jsonl")):
+        raise InvalidArgumentError(
+            f"{given} is a results file: give what is in it, ftax.read_records({given!r}).records"
+        )
     return isinstance(given, (str, os.PathLike, nn.Module, Step, LoadedModel)) or callable(given)
 
 
@@ -226,7 +239,7 @@ def _pickle(what: object, path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
             operations = list(pickletools.genops(archive.read(name)))
-    except Exception:  # of whatever the object is made of
+    except Exception:  # any: the object may run code
         return False
     modules = {str(told).split(" ")[0] for code, told, _ in operations if code.name == "GLOBAL"}
     return all(_is_as_written(IMPORT_MAPPING.get(name, name)) for name in modules)

@@ -1,7 +1,7 @@
 """In what measuring environments differ, in words: one list of facts for whoever compares numbers.
 
-The surprising choice: a fact that one side does not know is no difference. Records of several
-versions of ftax, and of machines with and without a GPU, would otherwise differ in everything.
+A fact that one side does not know is no difference. Records of several versions of ftax, and of
+machines with and without a GPU, would otherwise differ in everything.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Asks NVML about one GPU: the one that torch knows by a device name.
 
-NVML counts the devices of the machine while torch counts those that CUDA_VISIBLE_DEVICES leaves,
-so the device is found by the UUID that both know, never by its number. The surprising choice: a
-question that this GPU, this driver or this user may not ask is answered None instead of failing,
-because there is hardly a reading that every machine gives.
+NVML counts the devices of the machine while torch counts those that CUDA_VISIBLE_DEVICES leaves, so
+the device is found by the UUID that both know, never by its number. A question that this GPU, this
+driver or this user may not ask is answered None instead of failing, because there is hardly a
+reading that every machine gives.
 """
 
 from collections.abc import Iterator

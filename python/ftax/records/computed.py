@@ -1,7 +1,7 @@
 """A record that is stored with what it computes of its own fields.
 
-The surprising choice: what is stored so is for other readers of the file and never believed. It is
-computed anew on reading, and a record whose stored numbers differ from that is refused.
+What is stored so is for other readers of the file and never believed. It is computed anew on
+reading, and a record whose stored numbers differ from that is refused.
 """
 
 from __future__ import annotations

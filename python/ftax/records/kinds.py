@@ -1,7 +1,7 @@
 """Which kinds of result there are: the class that reads each from a file, and what draws it.
 
-The surprising choice: both are names here, and `ftax/__init__.py` tells them. A record stands below
-what draws it, and a file below all that it may hold; so neither is imported before it is needed.
+Both are names here, and `ftax/__init__.py` tells them. A record stands below what draws it, and a
+file below all that it may hold; so neither is imported before it is needed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Immutable records that check themselves against their own annotations and travel as JSON.
 
-The surprising choice: nobody writes a check for a field. The annotation says type and range
-(`Annotated[int, Rule("at least 1", ...)]`), and one checker runs it both when Python builds a
-record and when a file is read. A record that exists can therefore be stored, and a file that was
-read could have been built. A record's fields may be: str, bool, int, float (finite), None,
-Literal, unions of these, `tuple[X, ...]`, `Mapping[str, X]`, other records, and `object`, which
-stands for any JSON value.
+Nobody writes a check for a field. The annotation says type and range (`Annotated[int, Rule("at
+least 1", ...)]`), and one checker runs it both when Python builds a record and when a file is read.
+A record that exists can therefore be stored, and a file that was read could have been built. A
+record's fields may be: str, bool, int, float (finite), None, Literal, unions of these, `tuple[X,
+...]`, `Mapping[str, X]`, other records, and `object`, which stands for any JSON value.
 """
 
 import dataclasses

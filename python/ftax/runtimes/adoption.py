@@ -1,11 +1,11 @@
 """The lines of code that put a runtime in a module's place; all but a capture without ftax.
 
 They begin with what a program has (``model``, or ``step``, the `ftax.Step` that was measured;
-``inputs``, the tuple of what it is called with; ``requests``, such tuples) and leave
-``outputs`` of each. The surprising choice: they are text that is run. Where a request is more than
-a call of the model, the row of the runtime from Python times these very lines (`make_request`); the
-tests run all of it, compare its outputs with the module's and its time with the row's. What has no
-lines here (a tape, a launch replay) cannot be adopted without ftax.
+``inputs``, the tuple of what it is called with; ``requests``, such tuples) and leave ``outputs`` of
+each. They are text that is run. Where a request is more than a call of the model, the row of the
+runtime from Python times these very lines (`make_request`); the tests run all of it, compare its
+outputs with the module's and its time with the row's. What has no lines here (a tape, a launch
+replay) cannot be adopted without ftax.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ for item in session.get_outputs():
 _LINES_OF_STEPS = {
     "capture": """\
 import ftax
-step = ftax.capture(step)
+step = ftax.capture(step)  # of a function: ftax.capture(step, inputs)
 outputs = step(*inputs)  # each time""",
     "eager-one-thread": """\
 torch.set_num_threads(1)  # once, before the first call

@@ -11,13 +11,13 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError, describe, is_out_of_memory
-from ftax.runtimes.equality import fail_equality
-from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 from ftax.steps.setting import Setting
 from ftax.steps.tensors import copy_into
+from ftax.tape.equality import fail_equality
+from ftax.tape.tape import preserve_state
 from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
 

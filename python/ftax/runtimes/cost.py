@@ -1,7 +1,7 @@
 """What it costs to make a runtime ready: seconds, and the most memory that it took.
 
-The surprising choice: host memory is read as the kernel's high-water mark of the process, which is
-reset first. Exporters and compilers allocate outside torch, and a sampling thread would slow them.
+Host memory is read as the kernel's high-water mark of the process, which is reset first. Exporters
+and compilers allocate outside torch, and a sampling thread would slow them.
 """
 
 from __future__ import annotations

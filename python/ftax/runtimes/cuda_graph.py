@@ -24,18 +24,18 @@ from ftax.errors import (
 from ftax.runtimes.adoption import make_request
 from ftax.runtimes.candidates import drive_python, replay_mode
 from ftax.runtimes.replays import check_on_both_inputs
-from ftax.runtimes.streams import enter_stream
-from ftax.runtimes.tape.capture import (
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.tensors import copy_into
+from ftax.tape.capture import (
     CapturedGraph,
     capture_calls,
     draws_random,
     forbid_synchronising,
     refuse_host_outputs,
 )
-from ftax.runtimes.tape.tape import preserve_state
-from ftax.runtimes.workspace import Workspace
-from ftax.steps.loaded import LoadedModel
-from ftax.steps.tensors import copy_into
+from ftax.tape.streams import enter_stream
+from ftax.tape.tape import preserve_state
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
 from ftax.timing.preparation import Launches

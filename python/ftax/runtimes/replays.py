@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ftax.errors import UnsupportedError
-from ftax.runtimes.tape.tape import explain_other_outputs, preserve_state
 from ftax.runtimes.workspace import Workspace
+from ftax.tape.tape import explain_other_outputs, preserve_state
 from ftax.timing.checks import Checks
 
 

@@ -2,8 +2,7 @@
 
 Checks before the rounds cannot know what a model does later: a cache that grows, every hundredth
 call doing more. So eager is observed once a round, outside its samples, and many times in a row
-after the last one. The surprising choice: it is let run as it is, with nothing put back, because
-that is what is timed.
+after the last one. It is let run as it is, with nothing put back, because that is what is timed.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ftax.errors import FtaxError, describe
-from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.tape.recording import COMPILED_CODE, Call, observe
-from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.step_module import StepModule
+from ftax.tape.equality import compare_outputs
+from ftax.tape.recording import COMPILED_CODE, Call, observe
+from ftax.tape.tape import run_eager
 from ftax.timing.checks import Equality, SameWork
 
 _MOST_IN_A_ROW = 128

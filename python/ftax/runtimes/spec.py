@@ -1,8 +1,8 @@
 """What a runtime is: how it is made ready, which hosts can drive it, and what keeps it from
 running here.
 
-The surprising choice: its code is named by a text and imported when the runtime is first prepared,
-so that asking what there is loads none of the libraries behind it.
+Its code is named by a text and imported when the runtime is first prepared, so that asking what
+there is loads none of the libraries behind it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DRAWS_OTHERS = (
 class RuntimeSpec:
     """One way to execute a model.
 
-    ``function`` is ``module:name`` under ftax.runtimes, or the function itself. ``obstacle`` is
+    ``function`` is ``module:name`` under ftax, or the function itself. ``obstacle`` is
     asked last; it may take long.
     A ``quick`` one is ready in seconds, and part of every receipt that is not told otherwise.
     ``files``, as ``module:name``, is what makes the files that it loads, if any. What ``tunes``
@@ -163,6 +163,6 @@ def _make_cold(prepared: Candidate) -> Candidate:
 
 
 def _find(place: str) -> Any:
-    """What ``module:name`` under ftax.runtimes is."""
+    """What ``module:name`` under ftax is."""
     module, _, name = place.partition(":")
-    return getattr(import_module(f"ftax.runtimes.{module}"), name)
+    return getattr(import_module(f"ftax.{module}"), name)

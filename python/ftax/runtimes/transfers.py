@@ -1,8 +1,7 @@
 """What it costs to serve from host memory: input and output copies around any runtime.
 
-The surprising choice: where a runtime allocates its outputs anew in each request, the copy back
-reads a stand-in of the same sizes. What a copy costs does not depend on what it copies; the record
-counts the stand-ins.
+Where a runtime allocates its outputs anew in each request, the copy back reads a stand-in of the
+same sizes. What a copy costs does not depend on what it copies; the record counts the stand-ins.
 """
 
 from __future__ import annotations

@@ -22,15 +22,21 @@ from ftax.errors import (
 )
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.cost import Cost, measure_cost
-from ftax.runtimes.equality import Spread, allow_unsteady, compare_outputs
 from ftax.runtimes.same_work import WorkWatch
-from ftax.runtimes.streams import make_stream, wrap_runner
-from ftax.runtimes.tape.calls import describe_place
-from ftax.runtimes.tape.capture import CapturedGraph, capture
-from ftax.runtimes.tape.flat import FlatProgram, make_flat
-from ftax.runtimes.tape.flow import find_dependent_reads
-from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import (
+from ftax.steps.collectives import is_distributed, refuse_collectives
+from ftax.steps.compiled_graphs import list_called_graphs
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.steps.random_states import random_states_as_operators
+from ftax.steps.step_module import StepModule
+from ftax.tape.calls import describe_place
+from ftax.tape.capture import CapturedGraph, capture
+from ftax.tape.equality import Spread, allow_unsteady, compare_outputs
+from ftax.tape.flat import FlatProgram, make_flat
+from ftax.tape.flow import find_dependent_reads
+from ftax.tape.recording import observe
+from ftax.tape.streams import make_stream, wrap_runner
+from ftax.tape.tape import (
     Taped,
     find_unsteady,
     make_tape,
@@ -38,12 +44,6 @@ from ftax.runtimes.tape.tape import (
     run_eager,
     settle,
 )
-from ftax.steps.collectives import is_distributed, refuse_collectives
-from ftax.steps.compiled_graphs import list_called_graphs
-from ftax.steps.loaded import LoadedModel
-from ftax.steps.outputs import call_model, flatten_outputs
-from ftax.steps.random_states import random_states_as_operators
-from ftax.steps.step_module import StepModule
 from ftax.timing.checks import Equality
 from ftax.timing.preparation import Preparation
 

@@ -1,5 +1,4 @@
 """What is measured: models with their inputs, from the zoo, folders, files and the user's code.
 
-The surprising choice: importing this package is cheap. Whatever a model is built from is imported
-when it is built.
+Importing this package is cheap. Whatever a model is built from is imported when it is built.
 """

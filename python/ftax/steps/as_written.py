@@ -3,9 +3,9 @@
 A function that torch.compile made and that is called under a TorchDispatchMode is given up by
 TorchDynamo: from then on it runs as it was written, for the rest of the process, and nobody is
 told. So while there is a mode of ours, the one function that every compiled function asks what to
-do says "nothing" to those that are called under it. The surprising choice: it looks at the modes of
-the thread that calls, which torch hands on to the threads of a backward pass, and not at who has
-switched on what: what other threads call goes on compiled.
+do says "nothing" to those that are called under it. It looks at the modes of the thread that calls,
+which torch hands on to the threads of a backward pass, and not at who has switched on what: what
+other threads call goes on compiled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The steps that every model we build goes through: random weights, inputs, dtype and device.
 
-The surprising choice: a model is always built on the CPU in fp32 from its seed, and only then
-rounded and moved. So fp16 on a GPU has the rounded weights of fp32 on a CPU, in every process.
+A model is always built on the CPU in fp32 from its seed, and only then rounded and moved. So fp16
+on a GPU has the rounded weights of fp32 on a CPU, in every process.
 """
 
 from collections.abc import Callable, Collection, Mapping

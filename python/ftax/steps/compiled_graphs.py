@@ -1,7 +1,7 @@
 """The graphs that a call of compiled code runs, as TorchDynamo's bytecode calls them.
 
-The surprising choice: they are met where they are called, in the globals of the functions that the
-bytecode stands for, by standing in for each of them during one call.
+They are met where they are called, in the globals of the functions that the bytecode stands for, by
+standing in for each of them during one call.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decoding as a step: a window of tokens after a prompt, with its key-value cache put back. What an
 encoder made of its prompt stays: each token is one call of the decoder.
 
-The surprising choice: the loop that is measured is the shortest that there is, a call of the model
-and the choice of a token, and not the library's `generate`. That one stands beside it as the step's
-`through_library`, on the same cache, so that what it adds to each token can be told.
+The loop that is measured is the shortest that there is, a call of the model and the choice of a
+token, and not the library's `generate`. That one stands beside it as the step's `through_library`,
+on the same cache, so that what it adds to each token can be told.
 """
 
 from __future__ import annotations

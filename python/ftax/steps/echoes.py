@@ -2,8 +2,8 @@
 calls twice.
 
 Torch before 2.10 makes `detach` of a tensor that autograd could follow in two steps, and shows a
-mode both: the second one detaches the first one's result. The surprising choice: it is known by
-that result, which no model ever gets to see in those versions. In later ones a model does.
+mode both: the second one detaches the first one's result. It is known by that result, which no
+model ever gets to see in those versions. In later ones a model does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where a step takes its batches from: iterators that its names lead to, and loaders.
 
-The surprising choice: while a step is measured, an iterator gives the same batch in each run, so
-that each run is the same work and random augmentation changes nothing. What the batches themselves
-cost is timed after the rounds, with the iterator going on as it does for the user.
+While a step is measured, an iterator gives the same batch in each run, so that each run is the same
+work and random augmentation changes nothing. What the batches themselves cost is timed after the
+rounds, with the iterator going on as it does for the user.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random inputs of the kind that a model expects.
 
-The surprising choice: they are always drawn on the CPU and in fp32, then moved and rounded, so that
-every device and dtype sees the same request.
+They are always drawn on the CPU and in fp32, then moved and rounded, so that every device and dtype
+sees the same request.
 """
 
 from collections.abc import Callable, Mapping

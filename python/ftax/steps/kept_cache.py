@@ -1,8 +1,8 @@
 """A key-value cache of transformers as it was at one moment, and putting it back.
 
-The surprising choice: nothing is known of its classes but two names, `keys` and `values`. Whatever
-else a layer holds (lengths as integers or as tensors, states of a scan) is kept by looking, since
-what counts the positions has changed with the library's versions.
+Nothing is known of its classes but two names, `keys` and `values`. Whatever else a layer holds
+(lengths as integers or as tensors, states of a scan) is kept by looking, since what counts the
+positions has changed with the library's versions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Puts back what Python keeps and a call that was only tried out changed: numbers in closures,
 globals, attributes of objects, functions and classes, containers, generators of random numbers.
 
-The surprising choice: it is looked up by names alone, before anything runs, so it may miss things.
-Modules, optimizers and tensors are put back by whoever runs the call.
+It is looked up by names alone, before anything runs, so it may miss things. Modules, optimizers and
+tensors are put back by whoever runs the call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Leaves modules, steps, inputs and the process as they were found, in every way out.
 
-The surprising choice: it is told of what the user handed in, and not of what was changed; what is
-not as it was is found by looking.
+It is told of what the user handed in, and not of what was changed; what is not as it was is found
+by looking.
 """
 
 from __future__ import annotations

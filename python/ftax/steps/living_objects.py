@@ -1,7 +1,7 @@
 """All objects that live in this process, also those that the garbage collector was told to forget.
 
-The surprising choice: freezing hides objects from whoever looks for them, and ftax freezes while it
-measures. So they are thawed for the look, and frozen again.
+Freezing hides objects from whoever looks for them, and ftax freezes while it measures. So they are
+thawed for the look, and frozen again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`load_model`: a name, a folder, a module or a step in; what is ready to be measured out.
 
-The surprising choice: a step of a model by name is made of the model's forward pass, loaded first.
+A step of a model by name is made of the model's forward pass, loaded first.
 """
 
 import os

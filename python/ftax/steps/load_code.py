@@ -1,8 +1,8 @@
 """Takes a module out of the user's own code by a name, `my_package.model:make` or `./file.py:name`.
 
-Another process builds the same by that name, so it is like a model of the zoo everywhere. The
-surprising choice: the name says where to find the module and not what it is, since the code may
-change; what is kept of it on disk is known by its calls and weights.
+Another process builds the same by that name, so it is like a model of the zoo everywhere. The name
+says where to find the module and not what it is, since the code may change; what is kept of it on
+disk is known by its calls and weights.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """Loads a local folder in the layout of Hugging Face: a config.json, and weights if there are any.
 
-The surprising choice: the class is the one that config.json says the folder was saved from, not the
-bare AutoModel, so that a model's head is measured with it.
+The class is the one that config.json says the folder was saved from, not the bare AutoModel, so
+that a model's head is measured with it.
 """
 
 from functools import partial

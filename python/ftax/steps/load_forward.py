@@ -1,7 +1,7 @@
 """Loads a model for its forward pass: a name, a folder, a module, or a name in the user's code.
 
-The surprising choice: exported files are recognised but not loaded. Only the runtime that they were
-exported for can run them, and the error names it.
+Exported files are recognised but not loaded. Only the runtime that they were exported for can run
+them, and the error names it.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Takes a module and inputs that the user made, as they are.
 
-The surprising choice: the module is not converted, moved or copied. Only what inference needs is
-changed in place (eval mode, no gradients); the record says so, and who measures puts it back.
+The module is not converted, moved or copied. Only what inference needs is changed in place (eval
+mode, no gradients); the record says so, and who measures puts it back.
 """
 
 from collections import Counter

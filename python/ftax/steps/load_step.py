@@ -1,7 +1,7 @@
 """Makes a step ready: runs it a few times to see what it calls and writes, and puts that back.
 
-The surprising choice: device and dtype are not asked for. A step is code that has chosen both; they
-are read from the modules that it was seen to call, or else from its inputs.
+Device and dtype are not asked for. A step is code that has chosen both; they are read from the
+modules that it was seen to call, or else from its inputs.
 """
 
 from __future__ import annotations

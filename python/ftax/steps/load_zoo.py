@@ -1,7 +1,7 @@
 """Loads a model of the zoo by its entry.
 
-The surprising choice: an option that the model does not have is an error even where it would do
-nothing, because it would otherwise be stored with the result as if it had been measured.
+An option that the model does not have is an error even where it would do nothing, because it would
+otherwise be stored with the result as if it had been measured.
 """
 
 from dataclasses import replace

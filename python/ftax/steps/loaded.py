@@ -1,7 +1,7 @@
 """A model that is ready to run: the module, its inputs, and all that identifies the pair.
 
-The surprising choice: every model carries a second input. A program recorded on one input is
-believed only once it agrees with the module on another.
+Every model carries a second input. A program recorded on one input is believed only once it agrees
+with the module on another.
 """
 
 import functools

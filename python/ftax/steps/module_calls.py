@@ -1,7 +1,7 @@
 """Looks on while modules are called, whichever they are: by torch's global hooks.
 
-The surprising choice: a warning of torch is kept from the user. A compiled module tells of global
-hooks that they see it besides what it was compiled of, which is what these are for.
+A warning of torch is kept from the user. A compiled module tells of global hooks that they see it
+besides what it was compiled of, which is what these are for.
 """
 
 from __future__ import annotations

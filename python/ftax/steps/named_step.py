@@ -1,8 +1,8 @@
 """Steps of models by name: `step="decode"` or `step="train"` of a setting.
 
-The surprising choice: a model that is trained by name has no labels. Its loss is the mean square of
-its first output, which any model has, so the step is the same one for all of them; who wants
-another loss writes it (`ftax.train`).
+A model that is trained by name has no labels. Its loss is the mean square of its first output,
+which any model has, so the step is the same one for all of them; who wants another loss writes it
+(`ftax.train`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Optimizers whose step calls a closure (forward and backward) as often as values ask for.
 
-The surprising choice: they are known by their signature. An optimizer that merely takes a closure
-has a default for it and calls it once, or so often each time; LBFGS has none.
+They are known by their signature. An optimizer that merely takes a closure has a default for it and
+calls it once, or so often each time; LBFGS has none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls a model, and finds the tensors in whatever it returns.
 
-The surprising choice: an object of an unknown class is walked through its attributes rather than
-refused, because key-value caches are such objects and hold most of what a decoder returns.
+An object of an unknown class is walked through its attributes rather than refused, because
+key-value caches are such objects and hold most of what a decoder returns.
 """
 
 import dataclasses

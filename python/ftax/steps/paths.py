@@ -1,7 +1,7 @@
 """Tells what a file or folder holds by looking inside it.
 
-The surprising choice: names and endings are ignored, but for Python's. A checkpoint called
-model.onnx is a checkpoint, and the error says so.
+Names and endings are ignored, but for Python's. A checkpoint called model.onnx is a checkpoint, and
+the error says so.
 """
 
 import json

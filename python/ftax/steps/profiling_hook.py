@@ -1,8 +1,7 @@
 """Python's profiling hook, lent for one call.
 
-The surprising choice: a function and no context manager, whose own frames the hook would see. And
-cProfile, which before Python 3.12 is set in C and cannot be put back through the hook, is started
-again.
+A function and no context manager, whose own frames the hook would see. And cProfile, which before
+Python 3.12 is set in C and cannot be put back through the hook, is started again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A language model and the prompt that it reads: by its encoder, or else by itself.
 
-The surprising choice: an encoder with a decoder is told by `config.is_encoder_decoder` and nothing
-else of its class. What its encoder reads (tokens, sound, pictures) is what that one says of itself.
+An encoder with a decoder is told by `config.is_encoder_decoder` and nothing else of its class. What
+its encoder reads (tokens, sound, pictures) is what that one says of itself.
 """
 
 from __future__ import annotations

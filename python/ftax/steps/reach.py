@@ -1,9 +1,9 @@
 """What a function can get at by its names: its closure, its defaults, the object of which it is a
 method, and the globals that its code names.
 
-The surprising choice: this is allowed to miss things. What a step writes is found by watching it
-run; here is only looked up, before its first call, what such watching sees too late (a gradient
-that `zero_grad` drops before any module is entered) or not at all (the epoch of a schedule).
+This is allowed to miss things. What a step writes is found by watching it run; here is only looked
+up, before its first call, what such watching sees too late (a gradient that `zero_grad` drops
+before any module is entered) or not at all (the epoch of a schedule).
 """
 
 from __future__ import annotations

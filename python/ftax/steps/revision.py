@@ -1,13 +1,13 @@
 """Code as it was at a git revision, in a temporary worktree that stands first on Python's path.
 
-The surprising choice: nothing is believed about the path. Once the model is built, every module
-that the repository defines has to come from the worktree; an editable install or a compiled
-extension of the other tree would otherwise be compared with itself.
+Once the model is built, every module that the repository defines has to come from the worktree; an
+editable install or a compiled extension of the other tree would otherwise be compared with itself.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ftax.errors import InvalidArgumentError, RunnerError
 
-HOW_TO_BUILD = (
+_HOW_TO_BUILD = (
     'build it there with --setup "pip install --no-deps .", or give a Python that has this '
     "revision (--base-python PATH)"
 )
@@ -132,6 +132,18 @@ def _list_installed() -> set[tuple[str, int]]:
     return {(item.stem, item.stat().st_mtime_ns) for item in found}
 
 
+def suggest_setup(failure: str) -> str:
+    """What may be missing in a worktree whose code failed so; "" for all else."""
+    if re.search(r"\b(ModuleNotFound|Import)Error\b", failure):
+        return f"if it is a compiled extension, {_HOW_TO_BUILD}"
+    if "FileNotFoundError" in failure:
+        return (
+            "if git does not have that file, link it there with --setup "
+            "'ln -s \"$(git rev-parse --git-common-dir)/../FILE\" .'"
+        )
+    return ""
+
+
 def check_origin(revision: Revision, *installed: str) -> None:
     """Raises InvalidArgumentError if a module that the repository defines was imported from
     anywhere but the revision, or folders where it is ``installed``."""
@@ -154,7 +166,7 @@ def check_origin(revision: Revision, *installed: str) -> None:
         if is_own or (place.is_relative_to(repository) and not _is_installed(place)):
             raise InvalidArgumentError(
                 f"--base {revision.ref}: the module {name} comes from {file}, not from that "
-                f"revision (an editable install, or a compiled extension?); {HOW_TO_BUILD}"
+                f"revision (an editable install, or a compiled extension?); {_HOW_TO_BUILD}"
             )
 
 

@@ -1,7 +1,7 @@
 """What a step uses, modules and optimizers, and making it what it was before.
 
-The surprising choice: two looks, since each misses something. What the function's names lead to is
-looked up before its first call; modules that it calls are met by torch's global hooks.
+Two looks, since each misses something. What the function's names lead to is looked up before its
+first call; modules that it calls are met by torch's global hooks.
 """
 
 from __future__ import annotations

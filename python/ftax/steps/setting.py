@@ -1,9 +1,8 @@
 """How a step is built and run: the one list of these options.
 
 The keywords of public functions, the command line, a worker's job and a stored cell are made of a
-`Setting`. The surprising choice: `None` means "not said". What was not said is a default for a
-model that we build and a question to the module for one that the user built; the setting of a
-loaded model has the answer.
+`Setting`. `None` means "not said". What was not said is a default for a model that we build and a
+question to the module for one that the user built; the setting of a loaded model has the answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What one entry of the zoo says: how to build a model, what it eats, and what it is known to
 weigh.
 
-The surprising choice: an entry holds two plain functions (`build`, `make_inputs`) and no class of
-its own, so that a new model is one `ModelSpec(...)` of a dozen lines.
+An entry holds two plain functions (`build`, `make_inputs`) and no class of its own, so that a new
+model is one `ModelSpec(...)` of a dozen lines.
 """
 
 from collections.abc import Callable

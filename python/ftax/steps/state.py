@@ -1,8 +1,8 @@
 """What a module holds and changes while it runs: a snapshot of it, and putting it back.
 
-The surprising choice: what changed is found by looking, not by listening. A write through a view,
-through `.data`, by an extension, or a list that grows in an attribute makes no call that anybody
-could intercept; the memory and the containers are simply not what they were.
+What changed is found by looking, not by listening. A write through a view, through `.data`, by an
+extension, or a list that grows in an attribute makes no call that anybody could intercept; the
+memory and the containers are simply not what they were.
 """
 
 from __future__ import annotations

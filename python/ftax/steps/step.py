@@ -1,9 +1,9 @@
 """A step: what is measured once, as its user says it.
 
 A module's forward pass is one kind of step; here is any other callable: a decoded token, a training
-step, a function. The surprising choice: what a step writes need not be listed. Tensors that it
-writes and did not make are found by watching it (`ftax.steps.stateful`); only what Python keeps (a
-list that grows, a position) has to be brought back by the user's own `reset`.
+step, a function. What a step writes need not be listed. Tensors that it writes and did not make are
+found by watching it (`ftax.steps.stateful`); only what Python keeps (a list that grows, a position)
+has to be brought back by the user's own `reset`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A step as a module: its parts are the modules that it calls, and what it writes is its state.
 
-Both are found by watching the step run. The surprising choice: forward returns, with the outputs,
-what was written. So all that checks, records or replays the outputs of a module does the same to
-those of a step, weights and optimizer included.
+Both are found by watching the step run. Forward returns, with the outputs, what was written. So all
+that checks, records or replays the outputs of a module does the same to those of a step, weights
+and optimizer included.
 """
 
 from __future__ import annotations
@@ -247,8 +247,14 @@ class StepModule(nn.Module):
             self.prepare()
             logs.append(_log(call))
         if what := _describe_change(*logs[-2:]):
+            is_capture = self.step.kind == "call"
+            whose = (
+                f"cannot capture {self.step.name}: its work"
+                if is_capture
+                else "the work of this step"
+            )
             raise UnsupportedError(
-                f"the work of this step changes from call to call: {what}. {self.say_changes(call)}"
+                f"{whose} changes from call to call: {what}. {self.say_changes(call)}"
             )
 
     def say_changes(self, call: Callable[[], object]) -> str:

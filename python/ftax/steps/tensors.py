@@ -1,7 +1,7 @@
 """Tensors as memory: whether two hold the same bits, and writing one's values into another's.
 
-The surprising choice: a tensor that was expanded is written through the part of it that has memory
-of its own, since torch refuses to write where several elements share one place.
+A tensor that was expanded is written through the part of it that has memory of its own, since torch
+refuses to write where several elements share one place.
 """
 
 from __future__ import annotations

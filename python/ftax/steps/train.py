@@ -1,7 +1,7 @@
 """A training step: forward, loss, backward and the optimizer's step, as one `Step`.
 
-The surprising choice: it is an ordinary function, written as people write it, and nothing of it is
-measured in another way than any function's.
+It is an ordinary function, written as people write it, and nothing of it is measured in another way
+than any function's.
 """
 
 from __future__ import annotations

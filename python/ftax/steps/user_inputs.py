@@ -1,7 +1,7 @@
 """Reads the inputs that a user hands over, and makes a second input like them.
 
-The surprising choice: a user's tensors are never moved or converted. An input on the wrong device
-is an error, because a silent copy would be measured or, worse, not be.
+A user's tensors are never moved or converted. An input on the wrong device is an error, because a
+silent copy would be measured or, worse, not be.
 """
 
 from __future__ import annotations

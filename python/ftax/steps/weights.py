@@ -1,10 +1,10 @@
 """Random weights: fast, the same on every machine, and such that a model's output depends on its
 input.
 
-The surprising choice: a library's own initialisation is skipped and ours is drawn as 16 random bits
-a weight. Libraries initialise twice, leave biases at zero and scales at one (a replay that forgets
-them still looks right), and zero or starve whole branches; integers also do not depend on the
-processor, as vectorised normal samples do.
+A library's own initialisation is skipped and ours is drawn as 16 random bits a weight. Libraries
+initialise twice, leave biases at zero and scales at one (a replay that forgets them still looks
+right), and zero or starve whole branches; integers also do not depend on the processor, as
+vectorised normal samples do.
 """
 
 import math

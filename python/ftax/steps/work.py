@@ -1,7 +1,7 @@
 """How much one inference of a model computes and calls, whatever device or runtime it is for.
 
-The surprising choice: it is counted on a real forward pass and not from a list of layers, so that
-it holds for any module, and for the path that the model takes on these inputs.
+It is counted on a real forward pass and not from a list of layers, so that it holds for any module,
+and for the path that the model takes on these inputs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the memory that operator calls write into, and keeps what it held before.
 
-The surprising choice: what is kept is whole storages. A write is one of memory, whatever view of it
-is written through, and memory that a call has made itself is nobody's state.
+What is kept is whole storages. A write is one of memory, whatever view of it is written through,
+and memory that a call has made itself is nobody's state.
 """
 
 from __future__ import annotations

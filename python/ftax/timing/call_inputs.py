@@ -94,7 +94,7 @@ def find_input_differences(
     a: Sequence[CallInput], b: Sequence[CallInput], names: tuple[str, str]
 ) -> Iterator[tuple[str, bool]]:
     """In words, how the inputs of two requests differ, and whether that makes it other work;
-    nothing where nobody knows one of them."""
+    nothing where those of one are not known."""
     if not a or not b:
         return
     of_a, of_b = ({item.name: item for item in side} for side in (a, b))

@@ -1,7 +1,7 @@
 """A way to run one model, made ready: something to time, and something to check it by.
 
-The surprising choice: the timed loop knows nothing else. Models, runtimes and rungs end here, at a
-runner of the C++ core, the callable that gives its outputs, and what was found on the way.
+The timed loop knows nothing else. Models, runtimes and rungs end here, at a runner of the C++ core,
+the callable that gives its outputs, and what was found on the way.
 """
 
 from __future__ import annotations

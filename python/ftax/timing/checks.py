@@ -1,8 +1,8 @@
 """What was checked of a runtime: whether it computes what eager computes, and the same each time.
 
-The surprising choice: there is one verdict on outputs, the worst of all inputs that were checked. A
-branch that goes the other way on another input is not "bitwise equal", however equal the first
-input was. As with `Preparation`, what code reads again is a field, and the rest is `details`.
+There is one verdict on outputs, the worst of all inputs that were checked. A branch that goes the
+other way on another input is not "bitwise equal", however equal the first input was. As with
+`Preparation`, what code reads again is a field, and the rest is `details`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Is the difference real? The one estimator behind `ftax.compare`, whatever is compared.
+"""Is the difference real? The one estimator behind `ftax.compare` and the comparison of sweeps.
 
 A side is one number a unit. A unit is a pair of processes that took turns; without turns it is a
 process, or a round where a side is one process. The estimate is the ratio of geometric means, and
 its interval is a t interval on the same logarithms, so a ratio always lies inside its own interval.
 Every time that a comparison shows is made of these two numbers.
 
-The surprising choice: only pairs by turns have a verdict on small differences. Two processes of the
-same code differ by some per cent, by memory layout and hash seed alone. Rounds do not know that.
+Only pairs by turns have a verdict on small differences. Two processes of the same code differ by
+some per cent, by memory layout and hash seed alone, which rounds do not show.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ftax.records.result import Result
 from ftax.timing.cell import Cell
 from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement, describe_slow_calls
+from ftax.timing.sequential import FEWEST_PAIRS
 from ftax.timing.trust import NOT_RESOLVED, find_disturbance, find_doubt, find_doubt_of_waits
 from ftax.timing.units import format_time, name_interval
 
@@ -38,7 +39,7 @@ PROCESSES_DIFFER = 0.05
 _NEGLIGIBLE = 0.01  # what pairs by turns may differ by and be neither faster nor slower
 SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
 _PLURALS = {"round": "rounds", "process": "processes"}
-_MOST_NEEDED = 1000  # pairs that anybody would wait for
+_MOST_NEEDED = 1000  # pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +152,11 @@ class Comparison(Result):
     def units_needed(self) -> int | None:
         """About how many pairs would tell, by how far those that there are lie apart: so that the
         interval leaves out what is negligible, or lies within the margin. None where it is told,
-        where more of the same would not help, and where nobody would wait for as many."""
+        where more of the same would not help, from fewer than five, and for more than 1,000."""
         low, high = self.ratio_interval
         if self.unit != "pair" or self.verdict != "cannot-tell" or self.doubt or not 0 < low < high:
+            return None
+        if self.units_a < FEWEST_PAIRS:
             return None
         away = abs(math.log(self.ratio))
         wanted = max(away - math.log1p(_NEGLIGIBLE), math.log1p(self.margin) - away)
@@ -190,7 +193,7 @@ class Side:
 
     Attributes:
         medians_ns: what a unit takes in the middle: of its rounds, or of the calls of a round.
-        extra_ns: what a call takes more in the mean than in the middle; () where nobody knows.
+        extra_ns: what a call takes more in the mean than in the middle; () where that is not known.
         doubt: why it is not to go by; "" if it is.
         problems: why it is not the model that it is called.
     """
@@ -352,7 +355,7 @@ def compare_amounts(
 
 
 def judge_amount(interval: tuple[float, float] | None, whole: float) -> Verdict:
-    """The verdict on a difference with this interval, of which ``whole`` is the latency."""
+    """The verdict on a difference with this interval, a part of the latency ``whole``."""
     least = PROCESSES_DIFFER * whole
     if interval is None or (interval[0] <= least and interval[1] >= -least):
         return "cannot-tell"

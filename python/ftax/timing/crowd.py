@@ -1,8 +1,7 @@
 """Whether the runners of a receipt disturb each other, which would look like a tax.
 
-The surprising choice: the first one is timed anew for that, alone and among the others by turns.
-The receipt's rounds are no measure for what comes half a minute later, on a host with neighbours of
-its own.
+The first one is timed anew for that, alone and among the others by turns. The receipt's rounds are
+no measure for what comes half a minute later, on a host with neighbours of its own.
 """
 
 from __future__ import annotations

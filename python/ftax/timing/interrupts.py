@@ -1,9 +1,9 @@
 """Ctrl-C, while what was measured is not safe yet.
 
 Inside `hold` a Ctrl-C waits, so that nothing that was measured is lost between the rounds and the
-file or the screen; `interruptible` lets it through, into what may be ended. The surprising choice:
-who may be ended is told by frames. A signal that arrives while C++ runs is handled on its way out,
-in the frame that is about to get the result; raised there, it would take the result with it.
+file or the screen; `interruptible` lets it through, into what may be ended. Who may be ended is
+told by frames. A signal that arrives while C++ runs is handled on its way out, in the frame that is
+about to get the result; raised there, it would take the result with it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What it took to make a runtime ready, and what was found out on the way.
 
-The surprising choice: what code reads again is a field here, and all else is `details`, which no
-code may read. A results file has both on one level (`Measurement.preparation`), under names that
-have not changed since the first of them.
+What code reads again is a field here, and all else is `details`, which no code may read. A results
+file has both on one level (`Measurement.preparation`), under names that have not changed since the
+first of them.
 """
 
 from __future__ import annotations

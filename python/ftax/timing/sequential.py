@@ -3,7 +3,7 @@
 The k-th look spends 1 / (k (k + 1)) of the rate of false alarms, and these shares sum to 1 over all
 looks, however many there are: the union bound, with alpha spent over looks. So the intervals of all
 looks hold together, and whoever stops when the answer is settled is wrong no more often than that.
-The surprising choice: looks are planned, and not taken after every pair. Each one costs.
+Looks are planned, and not taken after every pair, because each one costs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What two threads of torch give on this machine: the same operator on one and on two, by rounds.
 
-The surprising choice: it says what the machine is good for, and not what it has. On two CPUs that
-other programs use too an operator on two threads is slower than on one, and no list of CPUs tells.
+It says what the machine is good for, and not what it has. On two CPUs that other programs use too
+an operator on two threads is slower than on one, and no list of CPUs tells.
 """
 
 from __future__ import annotations

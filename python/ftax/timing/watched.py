@@ -1,7 +1,7 @@
 """Progress for callers of Python who bring no callback of their own.
 
-The surprising choice: what shows it is found by name, as a result finds what draws it
-(`ftax.records.kinds`), since terminals stand above this room.
+What shows it is found by name, as a result finds what draws it (`ftax.records.kinds`), since
+terminals stand above this room.
 """
 
 from __future__ import annotations

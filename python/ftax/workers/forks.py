@@ -1,8 +1,8 @@
 """Children of a worker that share its hash seed, its memory layout and all that it imported.
 
 Two processes of the same code differ by some per cent, by where their memory lies and in which
-order their dictionaries are. Two forks of one process do not. The surprising choice: they are
-forked before any operator ran, because neither OpenMP's threads nor a CUDA context survive a fork.
+order their dictionaries are. Two forks of one process do not. They are forked before any operator
+ran, because neither OpenMP's threads nor a CUDA context survive a fork.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Processes that measure by turns, a tenth of a second each; all are alive and all but one sleep.
 
-The surprising choice: the turn changes in the progress callback between two rounds, so a worker
-needs no rounds of its own making, and whatever it measures keeps its stopping rule.
+The turn changes in the progress callback between two rounds, so what is measured keeps its stopping
+rule.
 """
 
 from __future__ import annotations

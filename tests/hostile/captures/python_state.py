@@ -361,7 +361,7 @@ def work_in_a_thread() -> Scene:
     return Scene(work)
 
 
-@right(recorded=2)
+@right(recorded=1)
 def features_that_a_hook_keeps() -> Scene:
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     features: dict[str, Tensor] = {}

@@ -1,9 +1,8 @@
 """Odd things to capture, and what is changed between their calls: each with what has to become of
 it.
 
-The surprising choice: an entry makes a whole scene, and the test plays it twice from the start,
-once with the original and once with the capture. So nothing has to be copied, and globals may be
-changed.
+An entry makes a whole scene, and the test plays it twice from the start, once with the original and
+once with the capture. So nothing has to be copied, and globals may be changed.
 """
 
 from __future__ import annotations

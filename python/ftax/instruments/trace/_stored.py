@@ -1,8 +1,8 @@
 """A trace as it lies in a file: strings in a table, launch shapes in another, rows of integers.
 
-The surprising choice: times are stored as distances (a start from the first iteration's begin, an
-end from its start), which makes them a third as long. Twenty iterations of 350 kernels with their
-API calls take about half a megabyte.
+Times are stored as distances (a start from the first iteration's begin, an end from its start),
+which makes them a third as long. Twenty iterations of 350 kernels with their API calls take about
+half a megabyte.
 """
 
 from __future__ import annotations

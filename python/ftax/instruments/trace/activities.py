@@ -1,7 +1,7 @@
 """What a tracer records, one record each: device activities, API calls, profiler overhead.
 
-The surprising choice: times that make no sense (zero, reversed) are accepted here. A bad trace has
-to survive a file, so that `integrity.judge` can say in words what is wrong with it.
+Times that make no sense (zero, reversed) are accepted here. A bad trace has to survive a file, so
+that `integrity.judge` can say in words what is wrong with it.
 """
 
 from __future__ import annotations

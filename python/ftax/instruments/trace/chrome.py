@@ -1,7 +1,7 @@
 """Writes traces for chrome://tracing and Perfetto: a process for each rung, an arrow a launch.
 
-The surprising choice: every rung starts at zero. Rungs are traced one after the other, and only
-side by side can one see which of them leaves the device waiting.
+Every rung starts at zero. Rungs are traced one after the other, and only side by side can one see
+which of them leaves the device waiting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether the same kernels take as long on one rung as on another.
 
-The surprising choice: equal names, grids and counts are not enough. A replay that sets a launch
-attribute wrongly runs the very same kernels a fifth slower, so they are compared one by one.
+Equal names, grids and counts are not enough. A replay that sets a launch attribute wrongly runs the
+very same kernels a fifth slower, so they are compared one by one.
 """
 
 from __future__ import annotations

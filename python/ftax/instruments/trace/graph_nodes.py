@@ -1,8 +1,8 @@
 """Whether each node of a replayed graph left exactly one activity.
 
-The surprising choice: more kernels than kernel nodes may be right. The driver runs a small memset
-or memcpy node as a kernel when it likes; as many kernels too many as there are memory nodes too few
-are allowed and listed.
+More kernels than kernel nodes may be right. The driver runs a small memset or memcpy node as a
+kernel when it likes; as many kernels too many as there are memory nodes too few are allowed and
+listed.
 """
 
 from __future__ import annotations

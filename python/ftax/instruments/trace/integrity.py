@@ -1,7 +1,7 @@
 """Whether a trace can be believed; if not, why, in words.
 
-The surprising choice: nothing is repaired and no tolerance is granted. A trace that lost one record
-of ten thousand is unreliable, since nobody knows which one it lost.
+Nothing is repaired and no tolerance is granted. A trace that lost one record of ten thousand is
+unreliable, since nobody knows which one it lost.
 """
 
 from __future__ import annotations

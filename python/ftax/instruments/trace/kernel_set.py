@@ -1,7 +1,7 @@
 """Which kernels ran, how often and for how long; and whether two rungs ran the same ones.
 
-The surprising choice: a fill or copy that the driver ran as a kernel counts as a fill or copy. CUDA
-graphs turn small ones into kernels at will, and that is no other work than they were.
+A fill or copy that the driver ran as a kernel counts as a fill or copy. CUDA graphs turn small ones
+into kernels at will, and that is no other work than they were.
 """
 
 from __future__ import annotations

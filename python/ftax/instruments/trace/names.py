@@ -1,8 +1,8 @@
 """Kernel names for people: demangled by the C++ library that is loaded anyway, and shortened.
 
-The surprising choice: template arguments are not cut but searched. Torch's kernels are generic and
-their names say nothing ("vectorized_elementwise_kernel"); what they compute is a functor or lambda
-inside the arguments, so the innermost telling name is kept and types, sizes and policies are not.
+Template arguments are not cut but searched. Torch's kernels are generic and their names say nothing
+("vectorized_elementwise_kernel"); what they compute is a functor or lambda inside the arguments, so
+the innermost telling name is kept and types, sizes and policies are not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A trace: what the device and the host's API calls did during a few synchronised iterations.
 
-The surprising choice: a trace is never read for latency. Recording slows what it records, so its
-times say what ran, in which order and with which gaps; how long a request takes is a measurement's
-business.
+A trace is never read for latency. Recording slows what it records, so its times say what ran, in
+which order and with which gaps; how long a request takes is a measurement's business.
 """
 
 from __future__ import annotations

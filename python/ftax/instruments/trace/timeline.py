@@ -1,7 +1,7 @@
 """Where the wall time of a traced iteration went: disjoint parts that sum to it exactly.
 
-The surprising choice: an idle gap is split, not classified. Up to the end of the API call that
-launches what comes next, the device waited for the host; after it, for itself.
+An idle gap is split, not classified. Up to the end of the API call that launches what comes next,
+the device waited for the host; after it, for itself.
 """
 
 from __future__ import annotations

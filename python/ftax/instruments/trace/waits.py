@@ -1,8 +1,8 @@
 """How often and how long the host waited for the device while it issued a request.
 
-The harness's own wait comes after the request is issued and is none of these. The surprising
-choice: a wait is split by what the device did meanwhile. What was queued before and ran on is
-masked; the rest is exposed, and no faster kernel would give it back.
+The harness's own wait comes after the request is issued and is none of these. A wait is split by
+what the device did meanwhile. What was queued before and ran on is masked; the rest is exposed, and
+no faster kernel would give it back.
 """
 
 from __future__ import annotations

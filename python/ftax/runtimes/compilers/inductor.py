@@ -1,9 +1,8 @@
 """What torch.compile and AOTInductor share: own caches, a sound C++ compiler, short errors.
 
-The surprising choice: where the compiler would link its static libstdc++, inductor is given a
-script around it that puts the shared one first. A library with a C++ runtime of its own, loaded
-beside torch, shares half of its symbols with torch's and crashes the process (see also
-cmake/FtaxStandardLibrary.cmake).
+Where the compiler would link its static libstdc++, inductor is given a script around it that puts
+the shared one first. A library with a C++ runtime of its own, loaded beside torch, shares half of
+its symbols with torch's and crashes the process (see also cmake/FtaxStandardLibrary.cmake).
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A call goes through guards, through the bytecode that TorchDynamo wrote, through AOTAutograd's
 wrapper, Inductor's, and the Python that Inductor generated. Each rung starts one door further in,
-on the tensors that a whole call had there. The surprising choice: the doors are found in what a
-plain `torch.compile` has left, and not by a backend of our own, so the rungs are parts of the row
-`compile` itself. A rung's outputs are those of a whole call in which the piece stands in for itself
-on the tensors that it holds: if those were not the ones that a call reads, it would be seen.
+on the tensors that a whole call had there. The doors are found in what a plain `torch.compile` has
+left, and not by a backend of our own, so the rungs are parts of the row `compile` itself. A rung's
+outputs are those of a whole call in which the piece stands in for itself on the tensors that it
+holds: if those were not the ones that a call reads, it would be seen.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ftax.errors import UnsupportedError, describe_fault, is_out_of_memory
 from ftax.runtimes.candidates import drive_python, grad_mode
 from ftax.runtimes.compilers.torch_compile import Compilation, find_compilation, judge_rounds
 from ftax.runtimes.cuda_graph import capture_request, require_cuda_build
-from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import find_asked_guards, list_called_graphs
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.tensors import copy_into
+from ftax.tape.capture import CapturedGraph
 from ftax.timing.candidate import Buffers, Candidate, Host
 
 _FURTHEST = 10_000  # objects that are looked at on the way from a graph to its code

@@ -1,8 +1,8 @@
 """torch.compile, called as a user calls it: TorchDynamo, inductor, and for one mode CUDA graphs.
 
-The surprising choice: the first requests are made exactly as the timed loop makes them, through the
-runner, on its stream and under its gradient mode. TorchDynamo guards on the gradient mode, so any
-other rehearsal would leave a compilation for the first timed request.
+The first requests are made exactly as the timed loop makes them, through the runner, on its stream
+and under its gradient mode. TorchDynamo guards on the gradient mode, so any other rehearsal would
+leave a compilation for the first timed request.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from ftax.runtimes.compilers.inductor import (
     without_warnings,
 )
 from ftax.runtimes.cost import measure_cost
-from ftax.runtimes.streams import enter_stream
-from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import list_breaks, list_called_graphs, room_to_compile
 from ftax.steps.outputs import flatten_outputs
+from ftax.tape.streams import enter_stream
+from ftax.tape.tape import preserve_state
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.preparation import Preparation
 from ftax.workers.time_limit import time_limit

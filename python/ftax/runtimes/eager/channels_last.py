@@ -1,9 +1,8 @@
 """Eager in the channels-last memory format, which cuDNN and oneDNN may prefer for convolutions.
 
-The surprising choice: the model is copied, so weights are on the device twice. The format is a
-property of the weights, and the rungs that are measured beside this one must keep theirs. From
-Python images come as eager gets them, and its first convolution converts them; the tape of host cpp
-has them converted.
+The model is copied, so weights are on the device twice. The format is a property of the weights,
+and the rungs that are measured beside this one must keep theirs. From Python images come as eager
+gets them, and its first convolution converts them; the tape of host cpp has them converted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Eager execution: as researchers run it (host python) and replayed from the tape (host cpp).
 
-The surprising choice: eager on one thread sets the number of threads once a round, outside the
-timed region, and puts it back, so that it can take turns with what has all threads.
+Eager on one thread sets the number of threads once a round, outside the timed region, and puts it
+back, so that it can take turns with what has all threads.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import core_grad_mode, drive_python, replay_mode
-from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import (
+from ftax.runtimes.workspace import Workspace
+from ftax.tape.recording import observe
+from ftax.tape.tape import (
     COMPILED,
     explain_other_outputs,
     make_tape_with_autograd,
     preserve_state,
 )
-from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
 

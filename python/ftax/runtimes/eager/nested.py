@@ -1,9 +1,9 @@
 """Padded batches of texts, and the same texts through BetterTransformer's fast path.
 
 The fast path is torch's own: `torch.nn.TransformerEncoder` turns a padded batch into a nested
-tensor and runs each layer as one operator. The surprising choice: transformers no longer converts a
-model to it, so the weights of a Hugging Face encoder are put into torch's encoder here, and the
-outputs are compared with the padded original's.
+tensor and runs each layer as one operator. Transformers no longer converts a model to it, so the
+weights of a Hugging Face encoder are put into torch's encoder here, and the outputs are compared
+with the padded original's.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ftax.runtimes.eager.padding import (
     read_lengths,
     run_unpadded,
 )
-from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import preserve_state, run_eager
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
+from ftax.tape.equality import compare_outputs
+from ftax.tape.recording import observe
+from ftax.tape.tape import preserve_state, run_eager
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
 

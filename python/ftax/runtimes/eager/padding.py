@@ -1,8 +1,8 @@
 """Batches of texts of natural lengths, padded to one length: what nested tensors save work on.
 
-The surprising choice: the lengths do not come from the model's inputs but from a normal
-distribution fitted to the Penn Treebank (paper section 4.1), with a fixed seed. So every run of one
-batch size has the same lengths, and they belong to what was measured.
+The lengths do not come from the model's inputs but from a normal distribution fitted to the Penn
+Treebank (paper section 4.1), with a fixed seed. So every run of one batch size has the same
+lengths, and they belong to what was measured.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import replace
 import torch
 
 from ftax.errors import UnsupportedError
-from ftax.runtimes.tape.tape import preserve_state
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.tape.tape import preserve_state
 
 MEAN_TOKENS, DEVIATION_TOKENS = 20.92, 10.18  # paper section 4.1
 _SEED = 0

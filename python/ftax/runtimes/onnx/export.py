@@ -1,8 +1,8 @@
 """Exporting a module to an ONNX file, silently.
 
-The surprising choice: while an exporter runs, the process's stdout and stderr are captured at the
-level of file descriptors. Exporters warn, log and print, in Python and in C++, even where they
-succeed; all of it belongs in the record of the export and none of it on the caller's terminal.
+While an exporter runs, the process's stdout and stderr are captured at the level of file
+descriptors. Exporters warn, log and print, in Python and in C++, even where they succeed; all of it
+belongs in the record of the export and none of it on the caller's terminal.
 """
 
 from __future__ import annotations

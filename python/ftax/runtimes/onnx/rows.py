@@ -1,8 +1,8 @@
 """The ONNX Runtime rows: a model exported once and kept, or a file of the user's, under both
 hosts.
 
-The surprising choice: a row has input memory of its own. So its outputs can be checked on other
-inputs than the model's, which a captured graph that computes nothing would not survive.
+A row has input memory of its own. So its outputs can be checked on other inputs than the model's,
+which a captured graph that computes nothing would not survive.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from ftax.runtimes.onnx.sessions import (
     make_python_session,
 )
 from ftax.runtimes.onnx.settings import SessionSettings, match_torch
-from ftax.runtimes.streams import enter_stream, make_stream, wrap_runner
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
 from ftax.steps.user_inputs import split_inputs
+from ftax.tape.streams import enter_stream, make_stream, wrap_runner
 from ftax.timing.candidate import Buffers, Candidate, Host
 from ftax.timing.preparation import Preparation
 

@@ -1,9 +1,9 @@
 """ONNX Runtime: driving an ONNX file from C++ or from Python.
 
-The surprising choice: the C++ host and the Python host use different copies of the library,
-because the wheel's Python module contains one of its own. Both come from one wheel, get the same
-options. In C++ the tensors that are read and written are bound once, outside the timed region; a
-request from Python is the lines that adopt it.
+The C++ host and the Python host use different copies of the library, because the wheel's Python
+module contains one of its own. Both come from one wheel, get the same options. In C++ the tensors
+that are read and written are bound once, outside the timed region; a request from Python is the
+lines that adopt it.
 """
 
 from __future__ import annotations

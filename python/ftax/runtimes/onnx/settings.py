@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import torch
 
 from ftax.errors import InvalidArgumentError
-from ftax.runtimes import tf32
+from ftax.tape import tf32
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 

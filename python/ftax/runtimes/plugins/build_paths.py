@@ -1,7 +1,7 @@
 """Where the files lie that the build puts beside the compiled core.
 
-The surprising choice: they are looked for beside `_build_info.py`, not beside this file. In an
-editable install the build's products are in site-packages and the Python files are not.
+They are looked for beside `_build_info.py`, not beside this file. In an editable install the
+build's products are in site-packages and the Python files are not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a shared library is tried on: a model's tensors by name, and the outputs that are right.
 
-The surprising choice: a case holds no model. Tensors travel to another process where a module that
-exists only in memory does not, so any model's library can be tried in a process that may die.
+A case holds no model. Tensors travel to another process where a module that exists only in memory
+does not, so any model's library can be tried in a process that may die.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError
 from ftax.runtimes.cache import write_through_memory
-from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
+from ftax.tape.tape import run_eager
 
 Tensors = tuple[torch.Tensor, ...]
 # What the two sets of inputs of a case are, in words.

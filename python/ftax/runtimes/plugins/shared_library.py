@@ -1,8 +1,8 @@
 """Shared libraries of others as runtimes: `runtime="./libmine.so"`, or "./libmine.so?config".
 
-The surprising choice: a library runs twice. First in a process that it may crash or hang, where its
-outputs are looked at; then, only if it came through, in the measuring process, in the same loop as
-everything else. Driven from a process of its own it would be timed with a pipe in between.
+A library runs twice. First in a process that it may crash or hang, where its outputs are looked at;
+then, only if it came through, in the measuring process, in the same loop as everything else. Driven
+from a process of its own it would be timed with a pipe in between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
 from ftax.runtimes.candidates import check_later
 from ftax.runtimes.cost import measure_cost
-from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugins.case import (
     INPUT_SETS,
     CheckFailedError,
@@ -29,6 +28,7 @@ from ftax.runtimes.plugins.case import (
 )
 from ftax.runtimes.plugins.trial import open_session
 from ftax.runtimes.workspace import Workspace
+from ftax.tape.equality import compare_outputs
 from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
 

@@ -1,7 +1,7 @@
 """BERT in every size: the two published ones, those of Table 1 and Figure 6, and any other by name.
 
-The surprising choice: heads are 64 wide at every width, so a wider BERT has more of them. The paper
-gives widths and not heads.
+Heads are 64 wide at every width, so a wider BERT has more of them. The paper gives widths and not
+heads.
 """
 
 import re

@@ -1,8 +1,7 @@
 """The convolutional networks of the zoo that are not from transformers.
 
-The surprising choice: where the paper's data give a name of a family only, the member listed under
-that name is the one whose multiply-accumulates its data have: DenseNet-161, EfficientNetV2-M and
-EfficientNet-Lite1.
+Where the paper's data give a name of a family only, the member listed under that name is the one
+whose multiply-accumulates its data have: DenseNet-161, EfficientNetV2-M and EfficientNet-Lite1.
 """
 
 from torch import nn

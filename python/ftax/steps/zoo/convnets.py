@@ -1,9 +1,9 @@
 """Convolutional networks that the transformers library does not have: in plain torch, or from
 torchvision where that is installed.
 
-The surprising choice: most are written from their papers' tables instead of taken from torchvision.
-The paper's Figure 12 needs them, and torchvision has to match torch release by release. Layers,
-parameters and multiply-accumulates are those of torchvision (EfficientNet-Lite: of timm).
+Most are written from their papers' tables instead of taken from torchvision. The paper's Figure 12
+needs them, and torchvision has to match torch release by release. Layers, parameters and
+multiply-accumulates are those of torchvision (EfficientNet-Lite: of timm).
 """
 
 import importlib

@@ -1,8 +1,8 @@
 """Language models that no library has: greedy generation as one forward pass, and an LSTM.
 
-The surprising choice: the loop of the generation is ours and not the library's `generate`. That one
-asks after every token whether all texts have ended, which reads the device; here the number of
-tokens is fixed, so the whole generation is one straight line of operators.
+The loop of the generation is ours and not the library's `generate`. That one asks after every token
+whether all texts have ended, which reads the device; here the number of tokens is fixed, so the
+whole generation is one straight line of operators.
 """
 
 from types import SimpleNamespace

@@ -1,7 +1,7 @@
 """Decoders and other language models: one pass over a prompt, and a real generation.
 
-The surprising choice: the paper's GPT-2 is `gpt2-generate`. Its GPT-2 figures are of 16 generated
-tokens; `gpt2` is the prefill alone, which no figure of the paper shows.
+The paper's GPT-2 is `gpt2-generate`. Its GPT-2 figures are of 16 generated tokens; `gpt2` is the
+prefill alone, which no figure of the paper shows.
 """
 
 from ftax.steps.spec import Variant

@@ -1,7 +1,7 @@
 """Encoders that were built to need less work: pooled, grouped, narrow, Fourier, sparse, hashed.
 
-The surprising choice: where the published configuration switches a model's own idea off at the
-paper's 128 tokens, its lengths are cut so that the idea runs; `note` says so. No weight changes.
+Where the published configuration switches a model's own idea off at the paper's 128 tokens, its
+lengths are cut so that the idea runs; `note` says so. No weight changes.
 """
 
 from ftax.steps.zoo.encoders import ROBERTA

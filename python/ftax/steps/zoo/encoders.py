@@ -1,8 +1,8 @@
 """Encoders like BERT that differ in size, sharing, positions or training.
 
-The surprising choice: almost every size is spelled out. The defaults of the library's
-configurations are often not those of the published model: ALBERT's are xxlarge, DeBERTa's have no
-relative positions, RoBERTa's have two positions too few.
+Almost every size is spelled out. The defaults of the library's configurations are often not those
+of the published model: ALBERT's are xxlarge, DeBERTa's have no relative positions, RoBERTa's have
+two positions too few.
 """
 
 from ftax.steps.zoo.entries import BOTH, TINY_ENCODER, text_model

@@ -1,7 +1,7 @@
 """What the entries of a family have in common, so that each says only what is its own.
 
-The surprising choice: each image is 224 pixels a side, Inception's too. Its authors used 299; the
-multiply-accumulates in the paper's data are those of 224.
+Each image is 224 pixels a side, Inception's too. Its authors used 299; the multiply-accumulates in
+the paper's data are those of 224.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Everything that touches the transformers library: building from a configuration, loading a
 folder.
 
-The surprising choice: nothing here names transformers in an import statement. It costs seconds to
-import, so it is imported when a model is built, offline and silent, and its settings are put back.
+Nothing here names transformers in an import statement. It costs seconds to import, so it is
+imported when a model is built, offline and silent, and its settings are put back.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """Models that installed packages bring, through the entry point group ``ftax.models``.
 
-The surprising choice: an entry point is named as its model is, so that a name is found without
-importing other packages. A package that is broken is left out of lists, and says why by name.
+An entry point is named as its model is, so that a name is found without importing other packages. A
+package that is broken is left out of lists, and says why by name.
 """
 
 from __future__ import annotations

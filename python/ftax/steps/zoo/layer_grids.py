@@ -1,6 +1,6 @@
 """The sizes at which the paper's repository ran its single layers.
 
-The surprising choice: they are its templates as they stand (JaredFern/Framework-Tax@7b6c711,
+They are its templates as they stand (JaredFern/Framework-Tax@7b6c711,
 pytorch/config/models/templates), thousands of cells for the convolutions. Cut them with `only`
 before a sweep.
 """

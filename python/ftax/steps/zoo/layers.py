@@ -1,7 +1,7 @@
 """Single layers to measure, with their sizes in their names: `layer-conv2d-64-o128-k3-s2-i56`.
 
-The surprising choice: a size is part of the name and not an option. So a grid of layers is a list
-of names, and whatever compares, stores or plots models needs to know nothing of widths.
+A size is part of the name and not an option. So a grid of layers is a list of names, and whatever
+compares, stores or plots models needs to know nothing of widths.
 """
 
 import functools

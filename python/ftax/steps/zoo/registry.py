@@ -1,8 +1,8 @@
 """The list of the zoo's models and the look-up by name.
 
-The surprising choice: some names are not in the list. `bert-<layers>x<width>` is a model for any
-depth and width, and so is a layer with its sizes, so they are read and not looked up; and a model
-may have a second name, under which results know it too.
+Some names are not in the list. `bert-<layers>x<width>` is a model for any depth and width, and so
+is a layer with its sizes, so they are read and not looked up; and a model may have a second name,
+under which results know it too.
 """
 
 import difflib

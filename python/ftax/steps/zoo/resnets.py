@@ -1,8 +1,8 @@
 """The residual networks of the zoo.
 
-The surprising choice: the wide ResNet and the ResNeXt are the ResNet-50 of transformers with other
-blocks put in. So they run its Python code and its operators in its order, and a difference in
-latency is one of shapes alone, which is what the paper's Figures 11 and 12 are about.
+The wide ResNet and the ResNeXt are the ResNet-50 of transformers with other blocks put in. So they
+run its Python code and its operators in its order, and a difference in latency is one of shapes
+alone, which is what the paper's Figures 11 and 12 are about.
 """
 
 from typing import Any

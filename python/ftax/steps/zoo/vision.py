@@ -1,7 +1,7 @@
 """The image models of the zoo.
 
-The surprising choice: what transformers has is taken from there, not from torchvision that the
-paper ran: layers, strides and parameter counts are the same, and it needs no further package.
+What transformers has is taken from there, not from torchvision that the paper ran: layers, strides
+and parameter counts are the same, and it needs no further package.
 """
 
 from ftax.steps.zoo.convnet_entries import CONVNETS

@@ -13,7 +13,6 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError, describe
-from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugins.case import (
     INPUT_SETS,
     BoundPlugin,
@@ -23,6 +22,7 @@ from ftax.runtimes.plugins.case import (
 )
 from ftax.runtimes.plugins.shared_library import check_device
 from ftax.steps.tensors import same_bytes
+from ftax.tape.equality import compare_outputs
 
 _NONSENSE = "no-library-knows-this-config=1"
 _HOLD_CYCLES = 1_000_000_000  # half a second at 2 GHz

@@ -1,0 +1,148 @@
+"""`ftax.capture` and `ftax.capture_`: check what they are told, and record the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack
+
+from torch import nn
+
+from ftax.captures.captured import Captured, captures
+from ftax.captures.options import (
+    CaptureKind,
+    CaptureOptions,
+    OnMiss,
+    OnRefusal,
+    Options,
+)
+from ftax.captures.record import OnHostRead
+from ftax.errors import InvalidArgumentError, UnsupportedError, name_type
+from ftax.steps.step import Step
+
+
+def capture(
+    what: Callable[..., Any] | Step,
+    inputs: Any = None,
+    *,
+    check_inputs: Any = None,
+    kind: CaptureKind = "auto",
+    on_host_read: OnHostRead = "refuse",
+    on_refusal: OnRefusal = "raise",
+    on_miss: OnMiss = "capture",
+    max_bytes: int | None = None,
+    borrow: bool = False,
+    audit: bool = True,
+    ignore: Sequence[str] = (),
+    reset: Callable[[], object] | None = None,
+) -> Captured:
+    """Record a call of ``what`` and hand over a callable that replays it; see docs/capture.md.
+
+    The replay makes the same operator calls on the same memory, without Python: from C++ on a CPU,
+    as one CUDA graph on a GPU. Outputs are bit for bit those of the original.
+
+    Args:
+        what: a module, a function, or a step (`ftax.step`, `ftax.train`, `ftax.decode`). It runs in
+            the caller's grad mode: a module without a backward pass needs `torch.no_grad()` or
+            `torch.inference_mode()`, here and where it is called.
+        inputs: of the call to record, in the forms of `ftax.load_model`; a step brings its own.
+        check_inputs: the same with other values, by which the recording is checked; drawn if left
+            out.
+        kind: "tape", "graph" (a CUDA graph), or "auto": a graph on a GPU, a tape on a CPU.
+        on_host_read: what becomes of a call that reads a number which depends on inputs or state:
+            "refuse", or "check": each replay computes the number too, and where it is not the
+            recorded one the call is done again as the original does it, from the same state.
+        on_refusal: of this recording and those of `warm`: "raise", or "eager": call the original,
+            with one warning, as all later calls do that cannot be recorded.
+        on_miss: what becomes of a call for which nothing was recorded, by its arguments or by what
+            Python holds: "capture" calls the original, and records the call once it has come so
+            often that recording pays; "eager" only calls the original; "raise" raises.
+        max_bytes: of memory that recordings may hold; the one that was least recently used goes.
+            Left out, a tenth of the GPU's memory, on a CPU of what is free.
+        borrow: on a GPU, hand out the graph's own memory in place of copies: what is returned holds
+            until the next call, which writes over it. `inputs` of the capture are then those that
+            the graph reads: write new values into them, and call with them. On a CPU there are no
+            copies anyway.
+        audit: now and then run the original beside a replay, from the same state, and compare: at
+            the 2nd, 4th, 8th ... call of a recording, then in 1 % of the time. Where they differ,
+            a warning says so and the original is called from then on.
+        ignore: names of attributes and variables that the call changes and that replays may leave
+            as they are, such as a counter or a list of losses.
+        reset: as of `ftax.step`: called without arguments before each call, it brings back what
+            Python keeps.
+
+    Raises:
+        UnsupportedError: ``what`` cannot be replayed soundly; the message names operator, line and
+            what to change.
+        InvalidArgumentError: for arguments that cannot be.
+        RunnerError: ``what`` raised.
+    """
+    if isinstance(what, Captured):
+        raise InvalidArgumentError("already captured; pass the original callable (fast.original)")
+    if not callable(what):
+        raise InvalidArgumentError(
+            f"'what' is {name_type(what)}, which cannot be called: give a module, a function or a "
+            "step"
+        )
+    options = Options(
+        kind=kind,
+        on_host_read=on_host_read,
+        on_refusal=on_refusal,
+        on_miss=on_miss,
+        max_bytes=max_bytes,
+        borrow=borrow,
+        audit=audit,
+        ignore=ignore if isinstance(ignore, str) else tuple(ignore),
+        reset=reset or (what.reset if isinstance(what, Step) else None),
+    )
+    if isinstance(what, Step) and inputs is not None:
+        raise InvalidArgumentError("a step brings its inputs: leave inputs out")
+    if isinstance(what, Step) and what.kind == "decode" and what.reset is not None:
+        raise UnsupportedError(
+            f"cannot capture {what.name}: its cache is Python's, which reset= brings back: capture "
+            "the call of the model with a static cache (docs/capture.md)"
+        )
+    if isinstance(what, nn.Module) and inputs is None:
+        raise InvalidArgumentError(
+            f"inputs are left out: give those of a call of {type(what).__name__}, or () for none"
+        )
+    captured = Captured(what, options)
+    captured.record_first(what.inputs if isinstance(what, Step) else inputs, check_inputs)
+    return captured
+
+
+def capture_(
+    module: nn.Module, inputs: Any, *, check_inputs: Any = None, **options: Unpack[CaptureOptions]
+) -> Captured:
+    """Capture the forward pass of ``module`` in place: whoever calls it has the replays.
+
+    The module keeps its class, attributes, hooks and ``state_dict``; ``.to()``, ``.eval()`` and new
+    weights work as before, and are recorded once that pays. `copy.deepcopy`, `pickle` and
+    `torch.save` give a module that is not captured.
+
+    Returns:
+        The capture, whose ``close()`` gives the module its own ``forward`` back.
+
+    Arguments and errors are those of `capture`.
+    """
+    if not isinstance(module, nn.Module):
+        raise InvalidArgumentError(
+            f"'module' is {name_type(module)}: ftax.capture_ takes a module; ftax.capture takes "
+            "anything that can be called"
+        )
+    name = type(module).__name__
+    if isinstance(module.forward, Captured):
+        raise InvalidArgumentError(f"{name} is captured already: close() that capture first")
+    captured = Captured(module.forward, Options(**options), name)
+    captured.stand_in_for(module)
+    try:
+        captured.record_first(inputs, check_inputs)
+    except BaseException:
+        captured.close()
+        raise
+    return captured
+
+
+def find_options(what: Callable[..., Any]) -> Options:
+    """Those of the newest capture of ``what`` that is still there; the usual ones without one."""
+    found = captures.get(id(what))
+    return Options() if found is None else found.options
