@@ -40,7 +40,7 @@ _KINDS |= {
     ),
     "conformance": _Kind(
         record="ftax.runtimes.plugins.conform.report:Conformance",
-        drawing="ftax.reports.tables.conformance_table:draw_conformance",
+        drawing="ftax.reports.tables.runtime_table:draw_conformance",
     ),
     "host-comparison": _Kind(
         record="ftax.timing.host_comparison:HostComparison",
@@ -66,6 +66,6 @@ _KINDS |= {
     "sweep-times": _Kind(record="ftax.sweeps.record:SweepTimes"),
     "trace": _Kind(
         record="ftax.instruments.trace.records:Trace",
-        drawing="ftax.reports.tables.timeline_table:draw_trace",
+        drawing="ftax.reports.tables.trace_table:draw_trace",
     ),
 }

@@ -6,9 +6,9 @@ import pytest
 from torch import nn
 
 import ftax
+from ftax.cli.show_file import list_errors
 from ftax.errors import describe, tell_in_full
 from ftax.ladders.receipt import Unavailable
-from ftax.reports.tables.errors_table import list_errors
 from support.forks import run_command
 from support.records import make_measurement
 from support.runtimes_receipt import ORT, WRONG, make_cpu_receipt, make_runtime

@@ -7,7 +7,7 @@ import pytest
 
 from ftax import InvalidArgumentError, ResultsError
 from ftax.ladders.receipt import OperatorCost, Receipt, Unavailable
-from ftax.reports.tables.receipt_table import draw_operators
+from ftax.reports.tables.operator_table import draw_operators
 from ftax.reports.terminal import to_text
 from support.records import make_measurement
 

@@ -6,8 +6,7 @@ from ftax.paper.claims.claim_verdict import Verdict
 from ftax.paper.items import find_item, make_grids
 from ftax.paper.study_page import describe_study
 from ftax.paper.study_setting import StudySetting
-from ftax.reports.html.sources import Found
-from ftax.reports.html.sweeps import Sweeps
+from ftax.reports.html.sources import Found, Sweeps
 from ftax.sweeps.grid import join_cells
 from support.fleet import A100, H100, make_machine
 from support.paper_results import make_cell

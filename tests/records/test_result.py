@@ -96,12 +96,12 @@ def test_texts_of_others_are_escaped_in_a_notebook():
     measurement = make_measurement([100, 101]).with_label(HOSTILE)
     html = compare(measurement, make_measurement([100, 101]), names=(HOSTILE, "b"))._repr_html_()
     assert "<script" not in html and "&lt;script&gt;x&lt;/script&gt;&amp;&quot;" in html
-    from ftax.reports.notebook import to_html
     from ftax.reports.table import Printout, Rows
 
     table = Rows(title=HOSTILE, columns=(HOSTILE,), numeric=(), rows=((HOSTILE,),))
     drawn = Printout(tables=(table,), notes=(HOSTILE,), warnings=(HOSTILE, "\x1b[2J"))
-    assert "<script" not in to_html(drawn) and r"\x1b[2J" in to_html(drawn)
+    html = drawn._repr_html_()
+    assert "<script" not in html and r"\x1b[2J" in html
 
 
 class Frame:

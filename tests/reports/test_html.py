@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ftax.paper.study_page import describe_study
+from ftax.reports.columns import describe_options
 from ftax.reports.html.machines import Machines
 from ftax.reports.html.page import make_page
 from ftax.reports.html.sources import read_sources
-from ftax.reports.options import describe_options
 from ftax.timing.cell import Cell
 from ftax.timing.units import format_time
 from support.report_page import Page

@@ -5,20 +5,23 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ftax import compare
 from ftax.ladders.receipt import Unavailable
+from ftax.reports.columns import Column, choose, for_programs, split_alike
 from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.comparison_table import draw_comparisons
 from ftax.reports.tables.knee_table import draw_knees
 from ftax.reports.tables.measurement_table import draw_measurements
 from ftax.reports.tables.models_table import draw_models
-from ftax.reports.tables.receipt_table import draw_operators, draw_receipt
+from ftax.reports.tables.operator_table import draw_operators
+from ftax.reports.tables.receipt_table import draw_receipt
 from ftax.reports.tables.sweep_table import draw_sweep
-from ftax.reports.tables.timeline_table import draw_trace
+from ftax.reports.tables.trace_table import draw_trace
 from ftax.sweeps.results import SweepResults
 from support.evidence import EAGER, FLAT
 from support.records import make_measurement
@@ -144,9 +147,37 @@ def test_a_table_of_text_is_its_own_numbers():
 
 def test_a_value_without_a_column_is_refused_and_one_that_lacks_is_empty():
     with pytest.raises(KeyError, match="'c'"):
-        Numbers.of(("a", "b"), [{"a": 1, "c": 2}])
-    numbers = Numbers.of(("a", "b", "c", "d"), [{"a": None, "b": True, "c": -1.5e-7}])
+        Numbers.join(("a", "b"), [{"a": 1, "c": 2}])
+    numbers = Numbers.join(("a", "b", "c", "d"), [{"a": None, "b": True, "c": -1.5e-7}])
     assert numbers.to_csv() == "a,b,c,d\n,true,-1.5e-07,\n"
+
+
+def test_a_column_is_declared_once_for_people_and_for_programs():
+    columns = [
+        Column("latency", ("time_ns", "{:.0f} ns".format), "latency_ns"),
+        Column("interval", ("ends", str), ("low_ns", "high_ns")),
+        Column("runtime", "name", "runtime", is_text=True),
+        *for_programs("rounds", first="ends.0"),
+        Column("remark", lambda item: item.name.upper()),
+    ]
+    known = SimpleNamespace(time_ns=1.4, ends=(1.0, 2.0), name="eager", rounds=3)
+    lacking = SimpleNamespace(time_ns=None, ends=None, name="flat", rounds=3)
+    numbers = Numbers.of([known, lacking], columns)
+    assert numbers.columns == ("latency_ns", "low_ns", "high_ns", "runtime", "rounds", "first")
+    assert numbers.rows == ((1.4, 1.0, 2.0, "eager", 3, 1.0), (None, None, None, "flat", 3, None))
+    table = Rows.of_columns("t", [known, lacking], columns)
+    assert (table.columns, table.numeric) == (
+        ("latency", "interval", "runtime", "remark"), ("latency", "interval", "remark"),
+    )  # fmt: skip
+    assert table.rows == (("1 ns", "(1.0, 2.0)", "eager", "EAGER"), ("-", "-", "flat", "FLAT"))
+    chosen = Rows.of_columns("t", [known], choose(columns, "runtime", "latency"))
+    assert chosen.rows == (("eager", "1 ns"),)
+
+
+def test_what_is_the_same_of_all_items_is_told_apart_from_what_differs():
+    columns = [Column("dtype", "dtype"), Column("batch", "batch"), Column("length", "length")]
+    items = [SimpleNamespace(dtype="fp16", batch=batch, length=None) for batch in (1, 2)]
+    assert split_alike(items, columns) == ([columns[1]], ["dtype fp16"])
 
 
 def test_names_of_others_are_no_formulas_in_csv():

@@ -15,8 +15,8 @@ from torch import nn
 import ftax
 from ftax.errors import ResultsError
 from ftax.ladders.receipt import Receipt
-from ftax.reports.numbers import read_all
-from ftax.reports.tables.measurement_table import FIELDS, make_measurement_table
+from ftax.reports.columns import read_all
+from ftax.reports.tables.measurement_table import COLUMNS, make_measurement_table
 from ftax.reports.tables.receipt_table import make_receipt_tables
 from ftax.sweeps.facts import make_fields
 from ftax.timing.host_comparison import HostComparison
@@ -84,10 +84,10 @@ def test_the_row_shows_both_and_a_sentence_how_often() -> None:
     for printed in (SLOW, HostComparison(python=SLOW, cpp=measure(TAPE))):
         assert told in " ".join(str(printed).split())
     assert "200 us, mean 600 us" in SLOW.describe()
-    row = read_all(SLOW, FIELDS)
+    row = read_all(SLOW, COLUMNS)
     assert (row["mean_ns"], row["slow_calls_ratio"]) == (600e3, 0.1)
     assert row["slow_calls_extra_ns"] == 4e6
-    assert read_all(measure(), FIELDS)["slow_calls_ratio"] is None
+    assert read_all(measure(), COLUMNS)["slow_calls_ratio"] is None
 
 
 def test_of_bursts_it_is_a_burst_that_is_slow() -> None:

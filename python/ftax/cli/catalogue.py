@@ -34,7 +34,6 @@ def runtimes(device: o.Device = "cpu", *, form: o.Output) -> None:
     table = Rows(
         title=f"Runtimes on {device}",
         columns=("runtime", "host", "status", "description"),
-        numeric=(),
         rows=tuple(rows),
     )
     show(table, form)

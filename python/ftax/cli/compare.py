@@ -224,7 +224,7 @@ def _compare_sweeps(
     paths: list[Path], labels: list[str], output: o.Output, **choices: Any
 ) -> list[Comparison]:
     """Sweeps with the first of them, or the machines of one."""
-    from ftax.reports.tables.sweep_comparison_table import draw_sweep_comparisons
+    from ftax.reports.tables.comparison_table import draw_sweep_comparisons
     from ftax.sweeps.comparison import compare_machines, compare_sweeps
     from ftax.sweeps.results import SweepResults
 

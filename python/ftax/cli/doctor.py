@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
 from ftax.cli import options as o
 from ftax.cli.show import show
-from ftax.reports.numbers import Numbers, Scalar
+from ftax.reports.columns import Column, Scalar, read_all
+from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
+
+if TYPE_CHECKING:
+    from ftax.machines.environment import Environment
 
 
 @o.takes(form=o.make_form)
@@ -20,43 +27,46 @@ def doctor(device: o.Device = "cpu", *, form: o.Output) -> None:
 
     device = normalize_device(device)
     environment = collect_environment(device=device)
-    team = measure_team()
-    measured = measure_floors(device=device)
-    floors = Rows(
-        title="Floors",
-        columns=("what", "time", "what it is"),
-        numeric=("time",),
-        rows=tuple(
-            (floor.name, f"{floor.time_ns:,.1f} ns", floor.description) for floor in measured
-        ),
-    )
-    host, software = environment.host, environment.software
-    machine = Rows(
-        title="Machine",
-        columns=("what", "value"),
-        numeric=(),
-        rows=(
-            ("CPU", f"{host.cpu_model}, {host.usable_cpus} usable CPUs"),
-            ("governor", host.governor or "unknown"),
-            ("virtualised", (host.hypervisor or "yes") if host.virtualised else "no"),
-            ("Python", software.python),
-            ("torch", software.torch),
-            ("threads", str(environment.settings.num_threads)),
-            ("GPU", environment.gpu.name if environment.gpu else "not used"),
-        ),
-    )
-    facts: list[dict[str, Scalar]] = [
-        {"part": "floor", "name": item.name, "time_ns": item.time_ns, "value": item.description}
-        for item in measured
-    ]
-    facts += [{"part": "good for", "value": advice} for advice in team.advise()]
-    concerns = tuple(find_concerns(environment))
-    facts += [{"part": "machine", "name": name, "value": value} for name, value in machine.rows]
-    facts += [{"part": "concern", "value": concern} for concern in concerns]
+    advice, measured = measure_team().advise(), measure_floors(device=device)
+    facts, concerns = _list_facts(environment), tuple(find_concerns(environment))
+
+    def list_rows() -> Iterator[Mapping[str, Scalar]]:
+        yield from ({"part": "floor", **read_all(floor, _FLOOR)} for floor in measured)
+        yield from ({"part": "good for", "value": text} for text in advice)
+        yield from ({"part": "machine", **read_all(fact, _FACT)} for fact in facts)
+        yield from ({"part": "concern", "value": text} for text in concerns)
+
     drawn = Printout(
-        head=tuple(f"Good for {advice}." for advice in team.advise()),
-        tables=(floors, machine),
+        head=tuple(f"Good for {text}." for text in advice),
+        tables=(
+            Rows.of_columns("Floors", measured, _FLOOR),
+            Rows.of_columns("Machine", facts, _FACT),
+        ),
         warnings=concerns,
-        numbers=lambda: Numbers.of(("part", "name", "time_ns", "value"), facts),
+        numbers=lambda: Numbers.join(("part", "name", "time_ns", "value"), list_rows()),
     )
     show(drawn, form)
+
+
+_FLOOR = (
+    Column("what", "name", "name", is_text=True),
+    Column("time", ("time_ns", "{:,.1f} ns".format), "time_ns"),
+    Column("what it is", "description", "value", is_text=True),
+)
+_FACT = (
+    Column("what", "0", "name", is_text=True),
+    Column("value", "1", "value", is_text=True),
+)
+
+
+def _list_facts(environment: Environment) -> list[tuple[str, str]]:
+    host, software = environment.host, environment.software
+    return [
+        ("CPU", f"{host.cpu_model}, {host.usable_cpus} usable CPUs"),
+        ("governor", host.governor or "unknown"),
+        ("virtualised", (host.hypervisor or "yes") if host.virtualised else "no"),
+        ("Python", software.python),
+        ("torch", software.torch),
+        ("threads", str(environment.settings.num_threads)),
+        ("GPU", environment.gpu.name if environment.gpu else "not used"),
+    ]

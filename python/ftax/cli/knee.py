@@ -92,7 +92,6 @@ def knee(
             missing = Rows(
                 title="Not measured",
                 columns=("runtime", "called from", "why"),
-                numeric=(),
                 rows=tuple((name, side, describe(error)) for name, side, error in failures),
             )
             drawn = replace(drawn, tables=(*drawn.tables, missing))

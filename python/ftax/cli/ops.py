@@ -38,7 +38,7 @@ def ops(
     """Which operator? Host time of each call, from the tape: arguments, call, release."""
     from ftax.errors import UnsupportedError
     from ftax.ladders.tax import tax
-    from ftax.reports.tables.receipt_table import draw_operators
+    from ftax.reports.tables.operator_table import draw_operators
 
     check_count("--limit", limit)
     whole = replace(_PLAN, **plan)

@@ -186,7 +186,6 @@ def _list_items(form: o.Output) -> None:
     table = Rows(
         title="Items of the paper",
         columns=("item", "title", "what it shows"),
-        numeric=(),
         rows=(
             *((item.name, item.title, item.shows) for item in list_items()),
             ("claims", "the paper's claims", "Each of them tested on today's results."),

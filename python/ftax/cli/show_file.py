@@ -6,8 +6,9 @@ the texts of some exporters are hundreds of lines, and hold whole weights.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +17,9 @@ from ftax.cli.show import find_last, has_first_screen
 from ftax.cli.show import show as show_result
 from ftax.errors import InvalidArgumentError, ResultsError, say_count
 from ftax.reports.terminal import say
+
+if TYPE_CHECKING:
+    from ftax.ladders.receipt import Unavailable
 
 
 @o.takes(form=o.make_form)
@@ -36,7 +40,6 @@ def show(
     """Print the results of a file again."""
     from ftax.records.result import Shown
     from ftax.records.store import read_records
-    from ftax.reports.tables.errors_table import list_errors
     from ftax.sweeps.results import SweepResults, is_cells_file
 
     named = file is not None
@@ -65,3 +68,26 @@ def show(
         show_result(result.draw(more=more) if is_short else result.details, form)
         for name, text in list_errors(result) if everything else ():
             say(f"\n{name}:\n{text}", error=form.csv)
+
+
+def list_errors(result: object) -> Iterator[tuple[str, str]]:
+    """What failed, and the whole text of it."""
+    from ftax.ladders.receipt import Receipt
+    from ftax.timing.measurement import Measurement
+
+    if isinstance(result, Receipt):
+        for item in result.unavailable:
+            if item.error and not _says_no_more(item):
+                yield str(item.place), item.error
+        for measurement in (*result.rungs, *result.others):
+            yield from list_errors(measurement)
+    elif isinstance(result, Measurement):
+        for name in ("outputs", "second_input"):
+            check = result.checks.get(name)
+            if isinstance(check, Mapping) and (error := check.get("error")):
+                yield f"{result.place}, whose outputs were checked", str(error)
+
+
+def _says_no_more(item: Unavailable) -> bool:
+    """Whether this is a refusal of ftax, whose reason is all of it: its traceback is ftax's."""
+    return item.error.count("Traceback") <= 1 and item.error.rstrip().endswith(item.reason)

@@ -42,7 +42,7 @@ def trace(
     from ftax.instruments.trace.integrity import judge
     from ftax.ladders.trace import profile_once as run_once
     from ftax.ladders.trace import trace as run_trace
-    from ftax.reports.tables.timeline_table import draw_trace
+    from ftax.reports.tables.trace_table import draw_trace
     from ftax.runtimes.catalogue import check_host
     from ftax.steps.load_code import is_code
 

@@ -44,8 +44,7 @@ from ftax.reports.html.charts import (
     make_size_axis,
     make_time_axis,
 )
-from ftax.reports.html.sources import Found
-from ftax.reports.html.sweeps import Sweeps
+from ftax.reports.html.sources import Found, Sweeps
 from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Part, Study, TableView
 from ftax.sweeps.results import SweepResults
 from ftax.timing.units import format_interval, format_time

@@ -17,8 +17,8 @@ from ftax.paper.machine_view import View, find_interval
 from ftax.paper.plots import BASELINE_GPU
 from ftax.paper.reference import FRAMEWORKS, find_hardware, read_table
 from ftax.paper.study_setting import TEXT_LENGTH, StudySetting, Want
-from ftax.reports.numbers import read
-from ftax.reports.table import NOTHING, Cell, Rows, say
+from ftax.reports.columns import NOTHING, Cell, or_dash, read
+from ftax.reports.table import Rows
 from ftax.sweeps.record import SweepCell
 
 _SCALING_MODELS = {"768": "bert-768", "1536": "bert-1536"}  # by width
@@ -236,8 +236,8 @@ def _describe_machine(view: View, source: str) -> tuple[str, ...]:
         stated.get("gpu_arch", NOTHING),
         stated.get("core_count", NOTHING),
         stated.get("tensor_cores", NOTHING),
-        say(read(gpu, "max_sm_clock_mhz"), lambda mhz: f"{mhz / 1e3:.2f} (largest)"),
-        say(memory_bytes, lambda count: f"{count / 1e9:.0f}"),
+        or_dash(read(gpu, "max_sm_clock_mhz"), lambda mhz: f"{mhz / 1e3:.2f} (largest)"),
+        or_dash(memory_bytes, lambda count: f"{count / 1e9:.0f}"),
         stated.get("mem_bw_gb_s", NOTHING),
         stated.get("fp16_tflops", NOTHING),
         f"{source}; its vendor" if stated else source,

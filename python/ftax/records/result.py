@@ -42,7 +42,7 @@ class Shown:
         return self.draw()
 
     def _repr_html_(self) -> str:
-        return self._write("ftax.reports.notebook:to_html")
+        return str(self.draw()._repr_html_())
 
     def to_dataframe(self) -> Any:
         """Its numbers as a pandas.DataFrame: times in ns, intervals in columns of their own, the
@@ -54,10 +54,7 @@ class Shown:
         return self.draw().to_numbers().to_dataframe()
 
     def __str__(self) -> str:
-        return self._write("ftax.reports.terminal:to_text")
-
-    def _write(self, form: str) -> str:
-        return str(find(form)(self.draw()))
+        return str(find("ftax.reports.terminal:to_text")(self.draw()))
 
 
 class Stored(Record):

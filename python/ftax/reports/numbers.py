@@ -1,33 +1,24 @@
 """Results for programs: one table of plain numbers a kind of result, whose columns never change.
 
 Times are ns and say so in their name, an interval has its ends in columns of their own, and nothing
-is formatted. The surprising choice: a column is there even where no row has a value, since a script
-relies on the header and not on what one machine happened to have.
+is formatted. A column is there even where no row has a value, since a script relies on the header.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Self
 
 from ftax.errors import UnavailableError
-from ftax.reports.csv_text import write_csv
+from ftax.reports.columns import Column, Scalar, list_keys, read_all
+from ftax.reports.terminal import clean
 
-Scalar = str | int | float | bool | None
-
-# How a column is read: an attribute, one of an attribute ("summary.p50_ns"), an item of one
-# ("interval_ns.0"), or what makes it.
-Field = str | Callable[[Any], Any]
-
-_CELL = ("model", "runtime", "host", "device", "dtype", "batch", "sequence", "step", "units")
-# What a row is of. A label is what the user calls the result.
-CELL: Mapping[str, Field] = MappingProxyType(
-    {"label": "label", **{name: f"cell.{name}" for name in _CELL}}
-)
-# The same of a result that has no label.
-BARE_CELL: Mapping[str, Field] = MappingProxyType({**CELL, "label": lambda _: ""})
+# Begins like a formula, and calls something: a function, another program, or a cell elsewhere.
+_FORMULA = re.compile(r"\s*[=+@-].*[(|!]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +29,13 @@ class Numbers:
     rows: tuple[tuple[Scalar, ...], ...]
 
     @classmethod
-    def of(cls, columns: Collection[str], rows: Iterable[Mapping[str, Scalar]]) -> Self:
-        """From one mapping a row; what it lacks is nothing.
+    def of(cls, items: Iterable[object], columns: Sequence[Column]) -> Self:
+        """A row an item."""
+        return cls.join(list_keys(columns), (read_all(item, columns) for item in items))
+
+    @classmethod
+    def join(cls, columns: Sequence[str], rows: Iterable[Mapping[str, Scalar]]) -> Self:
+        """Rows of several parts, as mappings; what one lacks is nothing.
 
         Raises KeyError for a name that is no column: it would be lost.
         """
@@ -66,19 +62,25 @@ class Numbers:
         return pandas.DataFrame(list(self.rows), columns=list(self.columns))
 
 
-def read(item: Any, field: Field) -> Any:
-    """What ``field`` is of an item; None where anything on the way to it is."""
-    if callable(field):
-        return field(item)
-    for name in field.split("."):
-        if item is not None:
-            item = item[int(name)] if name.isdigit() else getattr(item, name)
-    return item
+def write_csv(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, numeric: Sequence[str] = ()
+) -> str:
+    """A header and a line a row, lines ended by a line feed.
+
+    A text that a spreadsheet would run gets an apostrophe: names come from elsewhere, and
+    `=HYPERLINK(...)` may be one. ``numeric`` columns are ours, and written as they are.
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(clean, columns))
+    for row in rows:
+        cells = zip(columns, map(clean, row), strict=True)
+        writer.writerow(text if name in numeric else _disarm(text) for name, text in cells)
+    return buffer.getvalue()
 
 
-def read_all(item: object, fields: Mapping[str, Field]) -> dict[str, Scalar]:
-    """By column, what each field is."""
-    return {column: read(item, field) for column, field in fields.items()}
+def _disarm(text: str) -> str:
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def _write(value: Scalar) -> str:

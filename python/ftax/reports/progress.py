@@ -1,7 +1,7 @@
 """How far measuring is, for whoever waits: a bar in a terminal, a line in a notebook.
 
-The surprising choice: it moves only when it is told to, between rounds. A thread that redrew it
-meanwhile would take the GIL from the rungs that need it, and be measured.
+It moves only when it is told to, between rounds: a thread that redrew it meanwhile would take the
+GIL from the rungs that need it, and be measured.
 """
 
 from __future__ import annotations

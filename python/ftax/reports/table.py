@@ -1,14 +1,15 @@
-"""One kind of table for every output: rows of text, fitted to a terminal or written as CSV or
-Markdown; and a printout, which is tables and what is to be said below them.
+"""One kind of table for every output: rows of text, fitted to a terminal or written as CSV,
+Markdown or HTML for a notebook; and a printout, which is tables and what is said below them.
 
-The surprising choice: a terminal that is too narrow gets fewer columns and never a folded number. A
-table says which columns give way, and a line below all tables names those that did.
+A terminal that is too narrow gets fewer columns and never a folded number. A table says which
+columns give way, and a line below all tables names those that did.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal, Self
 
 from rich import box
@@ -16,15 +17,15 @@ from rich.cells import cell_len
 from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 
-from ftax.records.kinds import find
-from ftax.reports.csv_text import write_csv
-from ftax.reports.numbers import Field, Numbers, read
+from ftax.reports.columns import Cell, Column, for_people
+from ftax.reports.numbers import Numbers, write_csv
 from ftax.reports.terminal import clean, clean_line, plain, to_text
 
-# Of a column: what is read of an item, and how it is written.
-Cell = Field | tuple[Field, Callable[[Any], str]]
-
-NOTHING = "-"
+# Styles in a notebook.
+_TABLE = "border-collapse:collapse;margin:0.3em 0 1em"
+_CELL = "padding:0.15em 0.8em 0.15em 0;white-space:pre-line;vertical-align:top;text-align:"
+_HEAD = "border-bottom:1px solid currentColor;"
+_WARNING = "border-left:3px solid #d99a00;padding-left:0.6em"  # seen on white and on black
 _GAP = 2  # columns of a terminal between two of a table
 _TEXT_WIDTH = 13  # that a text keeps before a column gives way for it: "bitwise equal"
 _FEWEST = 2  # columns that are left where nothing fits
@@ -45,10 +46,10 @@ class Rows:
             has neither.
     """
 
-    title: str
+    title: str = ""
     columns: tuple[str, ...]
-    numeric: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[str, ...] = ()
     gives_way: tuple[str, ...] = ()
     legend: str = ""
     look: Literal["ruled", "light", "bare"] = "ruled"
@@ -63,12 +64,22 @@ class Rows:
         text: Collection[str] = (),
         **more: Any,
     ) -> Self:
-        """A row an item; ``cells`` are how each column is written, and all but ``text`` numeric."""
+        """A row an item, of columns that no program has: how each is written, and all but ``text``
+        numeric."""
+        columns = [Column(head, cell, is_text=head in text) for head, cell in cells.items()]
+        return cls.of_columns(title, items, columns, **more)
+
+    @classmethod
+    def of_columns(
+        cls, title: str, items: Iterable[Any], columns: Iterable[Column], **more: Any
+    ) -> Self:
+        """A row an item, without the columns that only programs have."""
+        shown = for_people(columns)
         return cls(
             title=title,
-            columns=tuple(cells),
-            numeric=tuple(name for name in cells if name not in text),
-            rows=tuple(tuple(_write(item, cell) for cell in cells.values()) for item in items),
+            columns=tuple(column.head for column in shown),
+            numeric=tuple(column.head for column in shown if not column.is_text),
+            rows=tuple(tuple(column.write(item) for column in shown) for item in items),
             **more,
         )
 
@@ -111,6 +122,23 @@ class Rows:
         lines = [self.columns, rule, *self.rows]
         title = f"**{clean_line(self.title)}**\n\n" if self.title else ""
         return title + "".join(f"| {' | '.join(map(_escape, line))} |\n" for line in lines)
+
+    def to_html(self) -> str:
+        """For a notebook."""
+        sides = ["right" if name in self.numeric else "left" for name in self.columns]
+
+        def make_row(tag: str, style: str, texts: Sequence[str]) -> str:
+            cells = (
+                f'<{tag} style="{style}{side}">{_escape_html(text)}</{tag}>'
+                for text, side in zip(texts, sides, strict=True)
+            )
+            return f"<tr>{''.join(cells)}</tr>"
+
+        head = make_row("th", _HEAD + _CELL, self.columns)
+        rows = "".join(make_row("td", _CELL, row) for row in self.rows)
+        title = f"<b>{_escape_html(self.title)}</b>" if self.title else ""
+        body = f"<thead>{head}</thead><tbody>{rows}</tbody>"
+        return f'{title}<table style="{_TABLE}">{body}</table>'
 
     def _choose_widths(
         self, kept: Sequence[str], width: int, *, is_tight: bool = False
@@ -214,7 +242,12 @@ class Printout:
         return to_text(self)
 
     def _repr_html_(self) -> str:
-        return str(find("ftax.reports.notebook:to_html")(self))  # which knows this file
+        """For a notebook, light or dark: no colour but that of warnings."""
+        parts = [f"<p>{'<br>'.join(map(_escape_html, self.head))}</p>"] if self.head else []
+        parts += [table.to_html() for table in self.tables]
+        parts += [f"<p>{_escape_html(note)}</p>" for note in self.notes]
+        parts += [f'<p style="{_WARNING}">{_escape_html(text)}</p>' for text in self.warnings]
+        return f"<div>{''.join(parts)}</div>"
 
     def to_numbers(self) -> Numbers:
         """For programs, and for `to_dataframe`."""
@@ -232,16 +265,6 @@ class Printout:
         )
         tables = [table.to_markdown() for table in self.tables]
         return "\n".join([*(f"{text}\n" for text in head), *tables, *(f"{n}\n" for n in notes)])
-
-
-def say(value: Any, write: Callable[[Any], str] = str) -> str:
-    """A cell of a table: a dash where there is nothing to write."""
-    return NOTHING if value is None else write(value)
-
-
-def _write(item: object, cell: Cell) -> str:
-    field, write = cell if isinstance(cell, tuple) else (cell, str)
-    return say(read(item, field), write)
 
 
 def _say_missing(names: Sequence[str], width: int) -> str:
@@ -290,3 +313,7 @@ def _measure(text: str) -> int:
 
 def _escape(text: str) -> str:
     return clean_line(text.replace("\n", " ")).replace("|", "\\|")
+
+
+def _escape_html(text: str) -> str:
+    return escape(clean(text))

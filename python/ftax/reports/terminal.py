@@ -1,9 +1,9 @@
-"""The one door to a terminal: whatever text ftax prints goes through here, as text.
+"""Prints all text of ftax, as text.
 
-The surprising choice: nobody escapes. Names, paths, errors and records come from elsewhere, and
-rich would read `[bold]` in them as markup and pass on what commands a terminal (escape codes,
-carriage returns, marks that turn the direction of writing). So markup is off, and what is not
-printable is shown as Python writes it, `\\x1b`. `ruff` refuses rich's own Text and Console, and
+Callers do not escape. Names, paths, errors and records come from elsewhere, and rich would read
+`[bold]` in them as markup and pass on what commands a terminal (escape codes, carriage returns,
+marks that turn the direction of writing). So markup is off, and what is not printable is shown as
+Python writes it, `\\x1b`. `ruff` refuses rich's own Text and Console, and
 typer's echo, everywhere else (pyproject.toml).
 """
 

@@ -8,7 +8,8 @@ from typing import get_args
 
 from ftax.paper.claims.arithmetic import list_some
 from ftax.paper.claims.claim_verdict import OUTCOMES, ClaimValue, PaperVerdict, Verdict
-from ftax.reports.table import NOTHING, Cell, Rows
+from ftax.reports.columns import NOTHING, Cell
+from ftax.reports.table import Rows
 
 _ANSWERS = {True: "holds", False: "does not hold", None: "no data"}
 _NUMBERS = {"paper": "paper", "today": "today", "95 % low": "low", "95 % high": "high"}

@@ -1,7 +1,7 @@
 """A chart with two axes: what it shows, and where in an SVG picture of one size that goes.
 
-The surprising choice: every chart is drawn once, as wide as a phone. Wide screens put several side
-by side, a click enlarges one, and the page needs neither a library nor a script to show any.
+Every chart is drawn once, as wide as a phone. Wide screens put several side by side, and a click
+enlarges one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Comparisons on a page: what changed, before and after, as bars and as tables.
 
-The surprising choice: before and after share a bar, the one as its outline. What one looks for is
-how far the two are apart, which two bars below each other hide.
+Before and after share a bar, the one as its outline, which shows how far the two are apart.
 """
 
 from __future__ import annotations

@@ -8,28 +8,28 @@ from typing import Any
 
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
+from ftax.reports.columns import Cell
 from ftax.reports.html import comparisons, facets, knees, receipts
 from ftax.reports.html.charts import Looks
-from ftax.reports.html.machine_tables import make_machine_tables, make_variance_view
 from ftax.reports.html.machines import Machine, Machines
+from ftax.reports.html.point_tables import (
+    make_machine_tables,
+    make_missing_table,
+    make_point_tables,
+    make_variance_view,
+)
 from ftax.reports.html.points import collect_environments, collect_points
-from ftax.reports.html.sources import Found, Sources
-from ftax.reports.html.sweeps import Sweeps, make_missing_table, read_sweeps
-from ftax.reports.html.view import Charts, Study, TableView, make_notices
-from ftax.reports.table import Cell, Rows
+from ftax.reports.html.sources import Found, Sources, Sweeps, read_sweeps
+from ftax.reports.html.view import Charts, Study, TableView
+from ftax.reports.table import Rows
 from ftax.sweeps.knee_record import Knee
 from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
 
-DescribeStudy = Callable[[Sequence[Found], Sweeps], Study]
-
-
-def leave_study(found: Sequence[Found], sweeps: Sweeps) -> Study:
-    """None: whoever knows the study hands in another function."""
-    return Study()
+DescribeStudy = Callable[[Sequence[Found], Sweeps], Study]  # the sections of a study
 
 
 def make_content(
-    sources: Sources, *, skip_bad: bool, describe_study: DescribeStudy
+    sources: Sources, *, skip_bad: bool, describe_study: DescribeStudy | None
 ) -> dict[str, Any]:
     """What templates are given.
 
@@ -55,7 +55,7 @@ def make_content(
     )
     knee_views = knees.make_knee_views(found, machines, looks)
     comparison_views = comparisons.make_comparison_views(shown)
-    study = describe_study(shown, sweeps)
+    study = describe_study(shown, sweeps) if describe_study else Study()
     records = _make_record_table(shown, machines)
     leads = (
         receipts.make_lead(receipt_views),
@@ -86,7 +86,7 @@ def make_content(
         "charts": charts,
         "machine_tables": make_machine_tables(points, machines),
         "variance": make_variance_view(sweeps),
-        "point_tables": facets.make_point_tables(points, machines),
+        "point_tables": make_point_tables(points, machines),
         "missing": make_missing_table(sweeps.cells),
         "knees": knee_views,
         "comparisons": comparison_views,
@@ -94,7 +94,7 @@ def make_content(
         "items": study.items,
         "record_table": records,
         "links": {row[0]: id for row, id in zip(records.rows.rows, records.ids, strict=True)},
-        "warnings": make_notices(_list_warnings([*shown, *sweeps.cells])),
+        "warnings": _collect_warnings([*shown, *sweeps.cells]),
         "problems": [*sources.problems, *sweeps.problems],
     }
 
@@ -150,7 +150,6 @@ def _make_record_table(found: Sequence[Found], machines: Machines) -> TableView:
         rows=Rows(
             title="Records of this page",
             columns=("record", "kind", "what", "measured (UTC)", "machine"),
-            numeric=(),
             rows=tuple(_describe_record(item, machines) for item in found),
         ),
         ids=tuple(f"record-{place}" for place in range(len(found))),
@@ -172,17 +171,16 @@ def _describe_record(item: Found, machines: Machines) -> tuple[str, ...]:
     )
 
 
-def _list_warnings(found: Sequence[Found]) -> list[tuple[str, str]]:
-    warnings: list[tuple[str, str]] = []
+def _collect_warnings(found: Sequence[Found]) -> list[tuple[str, list[str]]]:
+    """Each text once, with all records that have it."""
+    refs: dict[str, dict[str, None]] = {}
     for item in found:
         record = item.record
-        texts: Sequence[str]
-        if isinstance(record, Receipt):
-            texts = record.collect_warnings()
-        else:
-            texts = getattr(record, "warnings", ())
-        warnings += [(text, item.ref) for text in texts]
-    return warnings
+        is_receipt = isinstance(record, Receipt)
+        texts = record.collect_warnings() if is_receipt else getattr(record, "warnings", ())
+        for text in texts:
+            refs.setdefault(text, {})[item.ref] = None
+    return [(text, list(records)) for text, records in refs.items()]
 
 
 def list_sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,16 +1,16 @@
 """Points arranged for charts: a small chart for each model and input on each machine, and filters.
 
-The surprising choice: models never share a chart. Runtimes of one model are what one compares, and
-latencies of two models differ by more than an axis can show. Lengths that were measured at one
-batch only are points of one chart over the length.
+Models never share a chart: their latencies differ by more than an axis can show. Lengths that were
+measured at one batch only are points of one chart over the length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ftax.reports.columns import describe_options, or_dash
 from ftax.reports.html.charts import (
     DTYPES,
     RING,
@@ -28,18 +28,13 @@ from ftax.reports.html.charts import (
 )
 from ftax.reports.html.machines import Machine
 from ftax.reports.html.points import Point
-from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
-from ftax.reports.options import describe_options
-from ftax.reports.table import NOTHING, Cell, Rows, say
+from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale
 from ftax.steps.zoo.registry import list_models
-from ftax.timing.units import format_interval, format_latency, format_time
+from ftax.timing.units import format_latency
 
 FILTERS = ("model", "runtime", "host", "dtype", "device", "sequence")
 _ALWAYS = FILTERS[:4]
 _OF_LINES = ("runtime", "host", "dtype")
-_TEXT = (*FILTERS[:5], "options", "mode", "95 % interval")
-# Columns of the table that are there only where they tell two points of the page apart.
-_SELDOM = ("device", "sequence", "options", "mode", "overhead share", "kernel time", "GMACs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +296,7 @@ def _describe(point: Point) -> str:
     return f"{latency} in {point.runtime}, {point.cell.dtype}"
 
 
-# --- filters and tables ---------------------------------------------------------------------------
+# --- filters --------------------------------------------------------------------------------------
 
 
 def make_choices(points: Sequence[Point]) -> list[tuple[str, str, list[str]]]:
@@ -323,48 +318,4 @@ def make_choices(points: Sequence[Point]) -> list[tuple[str, str, list[str]]]:
 
 def make_keys(point: Point) -> Keys:
     """What filters compare, as the table of all measurements writes it."""
-    return {name: say(getattr(point.cell, name)) for name in FILTERS}
-
-
-def make_point_tables(points: Sequence[Point], machines: Iterable[Machine]) -> list[TableView]:
-    """A row a point of each machine that has any, with what is known of it; models in order."""
-    order = list(dict.fromkeys(point.cell.model for point in points))
-    listed = sorted(
-        points,
-        key=lambda point: (
-            order.index(point.cell.model),
-            point.runtime,
-            point.cell.dtype,
-            point.cell.batch,
-        ),
-    )
-    every = Rows.of("", listed, _CELLS)
-    texts = dict(zip(every.columns, zip(*every.rows)))
-    cells = {
-        name: cell
-        for name, cell in _CELLS.items()
-        if name not in _SELDOM or len(set(texts.get(name, ()))) > 1
-    }
-    if not any(point.label for point in points):
-        del cells["label"]
-    tables = []
-    for machine in machines:
-        if mine := [point for point in listed if point.machine is machine]:
-            rows = Rows.of(f"Measurements of {machine.label}", mine, cells, text=_TEXT)
-            refs = tuple(point.ref for point in mine)
-            tables.append(TableView(rows=rows, records=refs, filtered=True))
-    return tables
-
-
-_CELLS: Mapping[str, Cell] = {
-    "label": lambda point: point.label or NOTHING,
-    **{name: f"cell.{name}" for name in (*FILTERS[:5], "batch", "sequence")},
-    "options": lambda point: describe_options(point.cell) or NOTHING,
-    "mode": "mode",
-    "latency": lambda point: format_latency(point.latency_ns, point.doubt, point.disturbance),
-    "95 % interval": lambda point: format_interval(point.interval_ns),
-    "rounds": "rounds",
-    "overhead share": ("overhead_share", "{:.1%}".format),
-    "kernel time": ("kernel_ns", format_time),
-    "GMACs": ("macs", lambda macs: f"{macs / 1e9:.3g}"),
-}
+    return {name: or_dash(getattr(point.cell, name)) for name in FILTERS}

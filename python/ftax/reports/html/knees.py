@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ftax.reports.columns import describe_options
 from ftax.reports.html.charts import (
     RING,
     Axis,
@@ -20,7 +21,6 @@ from ftax.reports.html.charts import (
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.sources import Found
 from ftax.reports.html.view import Charts, Lead, Panel, TableView
-from ftax.reports.options import describe_options
 from ftax.reports.tables.knee_table import make_knee_table, make_point_table, name_knees
 from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.timing.units import format_time

@@ -1,7 +1,7 @@
 """Tells machines apart: by hardware, software and switches, not by the hour of the measurement.
 
-The surprising choice: a machine is whatever makes two numbers comparable. Another torch, or another
-number of threads, is another machine to a report, and its numbers stand apart.
+Numbers of one machine can be compared: another torch, or another number of threads, is another
+machine to a report.
 """
 
 from __future__ import annotations
@@ -91,7 +91,6 @@ class Machines:
         return Rows(
             title="What each machine is: hardware, software, switches",
             columns=columns[:last],
-            numeric=(),
             rows=tuple(row[:last] for row in rows),
         )
 

@@ -1,8 +1,7 @@
 """Writes the page: templates, style and scripts in one file that needs no network.
 
-The surprising choice: the page forbids itself everything. Its content security policy names the
-hash of its only script, so that text from a results file could not run even if escaping failed,
-and nothing can be fetched. Charts are text as tables are, so that they need no script at all.
+Its content security policy names the hash of its only script: text from a results file could not
+run even if escaping failed, and nothing can be fetched. Charts need no script.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 from ftax import _build_info
 from ftax.errors import InvalidArgumentError
 from ftax.records.whole_file import write_whole
-from ftax.reports.html.content import DescribeStudy, leave_study, list_sections, make_content
+from ftax.reports.html.content import DescribeStudy, list_sections, make_content
 from ftax.reports.html.sources import Sources, read_sources
 from ftax.reports.html.view import typeset
 from ftax.reports.terminal import clean
@@ -32,7 +31,7 @@ def write_report(
     *,
     skip_bad: bool = False,
     title: str | None = None,
-    describe_study: DescribeStudy = leave_study,
+    describe_study: DescribeStudy | None = None,
 ) -> Sources:
     """Write a page of all results in ``paths`` (files, or folders of .jsonl files) to ``output``.
 
@@ -63,7 +62,7 @@ def make_page(
     *,
     skip_bad: bool = False,
     title: str = "ftax report",
-    describe_study: DescribeStudy = leave_study,
+    describe_study: DescribeStudy | None = None,
 ) -> str:
     """The page as text; see `write_report`."""
     import jinja2

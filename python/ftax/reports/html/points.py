@@ -1,7 +1,6 @@
 """Every measured latency of a report as a point: what was measured, how long, on which machine.
 
-The surprising choice: nothing is merged. A cell that was measured twice is two points, since a mean
-over records would belong to no machine at no time.
+Nothing is merged: a cell that was measured twice is two points.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A receipt as a reader sees it: the ladder and the runtimes as bars, and every table behind them.
 
-The surprising choice: several receipts are first shown as one chart of shares. What they have in
-common is the question where the time goes, and latencies of two models hide that.
+Several receipts are first shown as one chart of shares, in which two models can be compared.
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ from textwrap import dedent
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import RuntimeRow
+from ftax.reports.columns import Cell
 from ftax.reports.html.charts import Ends
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.sources import Found
 from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Part, Scale, TableView
-from ftax.reports.table import Cell, Rows
+from ftax.reports.table import Rows
 from ftax.reports.tables.energy_table import draw_gpu_readings
-from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_tables
 from ftax.reports.tables.first_screen import draw_receipt_first
-from ftax.reports.tables.receipt_table import make_line_table, make_operator_table
+from ftax.reports.tables.operator_table import make_operator_table
+from ftax.reports.tables.receipt_table import count_items, make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_tables
+from ftax.reports.tables.trace_table import make_evidence_tables, make_top_tables
 from ftax.timing.measurement import format_measured
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
@@ -97,8 +98,7 @@ def _list_words(receipt: Receipt) -> list[str]:
         cell.dtype,
         f"batch {cell.batch}",
     ]
-    if cell.sequence is not None:
-        words.append(f"{cell.sequence} tokens")
+    words += filter(None, [count_items(cell)])
     return words + (["tiny"] if cell.options.get("tiny") is True else [])
 
 

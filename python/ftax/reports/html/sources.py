@@ -1,7 +1,7 @@
 """Finds and reads the results files of a report; every record keeps its file and line.
 
-The surprising choice: a file goes by its path below the folder that all of them share, so that a
-page which is passed on tells nothing of where it was made.
+A file goes by its path below the folder that all of them share, so that a page which is passed on
+tells nothing of where it was made.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 from ftax.errors import ResultsError
 from ftax.records.store import COMPRESSED, MEND, read_records
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.results import keep_last
 
 SUFFIX = ".jsonl"  # or such a file compressed
 
@@ -59,6 +61,21 @@ class Sources:
         return tuple(problem for file in self.files for problem in file.problems)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweeps:
+    """What the records of sweeps say together.
+
+    Attributes:
+        cells: the last line of each cell of each machine; those that were measured anew are out.
+        machines: by the ids that cells name.
+        problems: cells that cannot be shown, a text each.
+    """
+
+    cells: tuple[Found, ...]
+    machines: Mapping[str, SweepMachine]
+    problems: tuple[str, ...]
+
+
 def read_sources(paths: Sequence[str | Path], *, skip_bad: bool = False) -> Sources:
     """Read results files; of folders, all that end in .jsonl (or .jsonl.xz or
     .jsonl.gz), at any depth.
@@ -83,6 +100,35 @@ def read_sources(paths: Sequence[str | Path], *, skip_bad: bool = False) -> Sour
             "with --json of `ftax tax`, `ftax bench` or `ftax knee`, or with `ftax sweep`"
         )
     return Sources(found=tuple(found), files=tuple(files))
+
+
+def read_sweeps(sources: Sources, *, skip_bad: bool) -> Sweeps:
+    """The cells of all sweeps.
+
+    Raises:
+        ResultsError: a cell names a machine that no file describes; with ``skip_bad`` such cells
+            are left out and listed.
+    """
+    machines = {item.record.id: item.record for item in sources.of(SweepMachine)}
+    known: list[Found] = []
+    problems: list[str] = []
+    for item in sources.of(SweepCell):
+        if item.record.machine in machines:
+            known.append(item)
+            continue
+        problem = (
+            f"{item.ref}: the cell names machine {item.record.machine!r}, which no file describes; "
+            "add the file that has the line of this machine, or delete this one"
+        )
+        if not skip_bad:
+            raise ResultsError(problem)
+        problems.append(problem)
+    last = {id(record) for record in keep_last([item.record for item in known])}
+    return Sweeps(
+        cells=tuple(item for item in known if id(item.record) in last),
+        machines=machines,
+        problems=tuple(problems),
+    )
 
 
 def _list_files(paths: Sequence[str | Path]) -> Iterator[Path]:

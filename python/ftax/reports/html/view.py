@@ -1,7 +1,7 @@
 """What the templates show: tables whose rows know their record, bars, and groups of charts.
 
-The surprising choice: bars are no picture. They are lines of text with a length, so that names
-wrap, values can be copied, and a phone puts each bar below its name.
+Bars are lines of text with a length: names wrap, values can be copied, and a phone puts each bar
+below its name.
 """
 
 from __future__ import annotations
@@ -148,11 +148,3 @@ class Study:
     lead: Lead | None = None
     claims: Sequence[Any] = ()
     items: Sequence[Any] = ()
-
-
-def make_notices(warnings: Sequence[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """From (text, ref) pairs: each text once, with all its records."""
-    refs: dict[str, dict[str, None]] = {}
-    for text, ref in warnings:
-        refs.setdefault(text, {})[ref] = None
-    return [(text, list(found)) for text, found in refs.items()]

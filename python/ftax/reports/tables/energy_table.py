@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from ftax.instruments.energy import EnergyLine, IdlePower
 from ftax.instruments.readings import GpuReadings
+from ftax.reports.columns import PLACE, Column
 from ftax.reports.table import Printout, Rows
-from ftax.timing.candidate import name_caller
 
 
 def draw_gpu_readings(
@@ -30,23 +30,10 @@ def draw_gpu_readings(
 
 def make_gpu_table(readings: Sequence[GpuReadings]) -> Rows:
     """A row a runtime; energies are of one inference."""
-    return Rows.of(
+    return Rows.of_columns(
         "Energy, utilisation and memory of one inference",
         readings,
-        {
-            "runtime": "runtime",
-            "called from": ("host", name_caller),
-            "energy": ("energy.joules_per_inference", format_joules),
-            "above idle": ("energy.joules_above_idle", format_joules),
-            "mean power": ("energy.mean_power_w", "{:.0f} W".format),
-            "SMs active": ("utilisation.sms_active_pct", _format_share),
-            "warp occupancy": ("utilisation.warp_occupancy_pct", _format_share),
-            "DRAM bandwidth": ("utilisation.dram_bandwidth_pct", _format_share),
-            "tensor active": ("utilisation.tensor_active_pct", _format_share),
-            "peak memory": ("memory.allocated_bytes", format_bytes),
-            "reserved": ("memory.reserved_bytes", format_bytes),
-        },
-        text=("runtime", "called from"),
+        [*PLACE, *READINGS],
         gives_way=("reserved", "tensor active", "warp occupancy", "DRAM bandwidth", "mean power",
                    "peak memory", "SMs active"),
     )  # fmt: skip
@@ -114,3 +101,20 @@ def _describe_idle(idle: IdlePower) -> str:
     clock = "" if idle.sm_clock_mhz is None else f" at {idle.sm_clock_mhz} MHz"
     unsettled = "" if idle.settled else " and had not settled: what is above idle is too little"
     return f"Idle, the GPU drew {idle.power_w:.1f} W{clock}{unsettled}."
+
+
+READINGS = (
+    Column("energy", ("energy.joules_per_inference", format_joules), "energy_j"),
+    Column("above idle", ("energy.joules_above_idle", format_joules), "energy_above_idle_j"),
+    Column("mean power", ("energy.mean_power_w", "{:.0f} W".format), "mean_power_w"),
+    Column("SMs active", ("utilisation.sms_active_pct", _format_share), "sms_active_pct"),
+    Column(
+        "warp occupancy", ("utilisation.warp_occupancy_pct", _format_share), "warp_occupancy_pct"
+    ),
+    Column(
+        "DRAM bandwidth", ("utilisation.dram_bandwidth_pct", _format_share), "dram_bandwidth_pct"
+    ),
+    Column("tensor active", ("utilisation.tensor_active_pct", _format_share), "tensor_active_pct"),
+    Column("peak memory", ("memory.allocated_bytes", format_bytes), "allocated_bytes"),
+    Column("reserved", ("memory.reserved_bytes", format_bytes), "reserved_bytes"),
+)

@@ -14,11 +14,17 @@ from ftax.ladders.advice import compute_tax_share, find_code, list_adoptable
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import RuntimeRow
-from ftax.reports.table import Cell as Written
+from ftax.reports.columns import Cell as Written
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.one_reason import say_reason
-from ftax.reports.tables.receipt_numbers import number_receipt
-from ftax.reports.tables.receipt_table import list_threads, name_work, say_again
+from ftax.reports.tables.receipt_table import (
+    count_items,
+    is_call,
+    list_threads,
+    name_work,
+    number_receipt,
+    say_again,
+)
 from ftax.sweeps.side_by_side import name_device
 from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
@@ -77,11 +83,9 @@ def draw_receipt_first(
             *_draw_gains(_cut(gains, most, pasted), receipt.rungs[0].cell, receipt.latency_ns),
         ),
         notes=(
-            *_say_others(gains, receipt),
-            *_say_refusal(gains, receipt),
-            *_say_page_faults(receipt),
+            *_list_notes(receipt, gains),
             *_paste(pasted, is_fastest),
-            *_explain(receipt, legend),
+            *(_explain(receipt) if legend else ()),
             _say_more(saved, more, hidden, notes),
         ),
         numbers=lambda: number_receipt(receipt),
@@ -138,15 +142,14 @@ def _compute_share_above(found: Receipt) -> tuple[tuple[float, float, float] | N
 
 def _name_run(cell: Cell) -> str:
     """``'call'`` of a forward pass or a function, ``'step'``, ``'step of 8 tokens'``."""
-    if cell.step == "forward" or (cell.step == "step" and cell.units == 1):
+    if is_call(cell):
         return "call"
     return f"step of {cell.units} {cell.unit}s" if cell.units > 1 else "step"
 
 
 def _make_title(receipt: Receipt) -> str:
     cell = receipt.rungs[0].cell
-    unit = "samples" if "sampling_hz" in cell.options else "tokens"
-    sizes = f"batch {cell.batch}" + (f" x {cell.sequence} {unit}" if cell.sequence else "")
+    sizes = " x ".join(filter(None, [f"batch {cell.batch}", count_items(cell)]))
     name = f"{receipt.label}: " * bool(receipt.label) + name_work(cell, cell.model)
     return "  ".join([name, *_list_setting(receipt.rungs[0], sizes)])
 
@@ -174,7 +177,6 @@ def _draw_lines(found: Receipt) -> Iterator[Rows]:
         share = f"{100 * found.loader_ns / found.latency_ns:.0f} %"
         rows.append(("+ loader", format_time(found.loader_ns, found.latency_ns), share, ""))
     yield Rows(
-        title="",
         columns=("line", "time", "share", "bar"),
         numeric=("time", "share"),
         gives_way=("bar",),
@@ -190,11 +192,11 @@ def _draw_line(line: Line, total_ns: float, longest_ns: float) -> tuple[str, str
     return line.name, format_time(line.time_ns, total_ns), f"{100 * line.share_ratio:.0f} %", bar
 
 
-def _explain(found: Receipt, legend: bool) -> Iterator[str]:
-    if legend and len(found.lines) > 1:
-        told = "; ".join(f"{line.name} = {line.removes}" for line in found.lines)
-        yield f"The lines: {told}. (Told once; --all repeats it.)"
-        yield ""
+def _explain(found: Receipt) -> tuple[str, ...]:
+    if len(found.lines) == 1:
+        return ()
+    told = "; ".join(f"{line.name} = {line.removes}" for line in found.lines)
+    return (f"The lines: {told}. (Told once; --all repeats it.)", "")
 
 
 # --- what gives it back ---------------------------------------------------------------------------
@@ -257,23 +259,28 @@ def _drop_unit(time_ns: float, like_ns: float) -> str:
     return format_time(time_ns, like_ns).rpartition(" ")[0]
 
 
-def _say_others(gains: Sequence[RuntimeRow], found: Receipt) -> Iterator[str]:
-    """Where no runtime gives it back, what would; and what is faster, but not right."""
-    if found.rungs[0].doubt or found.work_problem:
-        return
-    if not gains and len(found.lines) > 1:
-        yield _say_stand_in(found)
-        yield ""
-    wrong = [
-        row
-        for row in found.runtimes
-        if row.is_faster and row.excluded and not row.is_rung and not row.preparation.baseline
+def _list_notes(found: Receipt, gains: Sequence[RuntimeRow]) -> Iterator[str]:
+    """Notes below the tables, with an empty line after each."""
+    is_known = not found.rungs[0].doubt and not found.work_problem
+    notes = [
+        _say_stand_in(found) if is_known and not gains and len(found.lines) > 1 else "",
+        _say_wrong(found) if is_known else "",
+        _say_refusal(gains, found),
+        *(f"{text[0].upper()}{text[1:]}." for text in describe_page_faults(found.rungs[:1])),
     ]
-    if wrong:
-        name, times = _name(wrong[0].measurement.place), _say_times(wrong[0].speedup_ratio)
-        reason = cut(wrong[0].excluded, _LONGEST_REASON)
-        yield f"Faster, but not advised: {name}, {times} ({reason})."
+    for note in filter(None, notes):
+        yield note
         yield ""
+
+
+def _say_wrong(found: Receipt) -> str:
+    """The first of the runtimes that are faster, but not right."""
+    for row in found.runtimes:
+        if row.is_faster and row.excluded and not row.is_rung and not row.preparation.baseline:
+            name, times = _name(row.measurement.place), _say_times(row.speedup_ratio)
+            reason = cut(row.excluded, _LONGEST_REASON)
+            return f"Faster, but not advised: {name}, {times} ({reason})."
+    return ""
 
 
 def _say_stand_in(found: Receipt) -> str:
@@ -291,30 +298,21 @@ def _say_stand_in(found: Receipt) -> str:
     )
 
 
-def _say_refusal(gains: Sequence[RuntimeRow], receipt: Receipt) -> Iterator[str]:
+def _say_refusal(gains: Sequence[RuntimeRow], receipt: Receipt) -> str:
     """Where nothing gives it back, why a capture does not; or why nothing is taken apart. With what
     to change."""
     reasons: dict[Place | None, str] = {item.place: item.reason for item in receipt.unavailable}
     tape = reasons.get(receipt.ladder.without_python, "")
     capture = reasons.get(Place(runtime="capture", host="python"), "")
     if len(receipt.lines) == 1 and tape:
-        yield f"Nothing is taken apart: {_drop_name(tape)}."
-        yield ""
-    elif capture and not gains:
-        yield f"ftax.capture refuses it: {_drop_name(capture)}."
-        yield ""
+        return f"Nothing is taken apart: {_drop_name(tape)}."
+    return f"ftax.capture refuses it: {_drop_name(capture)}." if capture and not gains else ""
 
 
 def _drop_name(reason: str) -> str:
     """A reason without ``cannot capture Net: `` before it."""
     told = reason.partition(": ")[2] if reason.startswith("cannot ") else reason
     return cut(told, _LONGEST_REFUSAL)
-
-
-def _say_page_faults(receipt: Receipt) -> Iterator[str]:
-    for text in describe_page_faults(receipt.rungs[:1]):
-        yield f"{text[0].upper()}{text[1:]}."
-        yield ""
 
 
 def _say_times(ratio: float | None) -> str:

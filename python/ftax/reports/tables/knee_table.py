@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from ftax.reports.numbers import BARE_CELL, Field, Numbers, Scalar, read_all
-from ftax.reports.table import Cell, Printout, Rows
+from ftax.reports.columns import CELL, Column, Scalar, choose, for_programs, list_keys, read_all
+from ftax.reports.numbers import Numbers
+from ftax.reports.table import Printout, Rows
 from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.side_by_side import mark_software, name_machines
-from ftax.timing.candidate import name_caller
 from ftax.timing.units import format_time, name_interval
 
-_KNEE: Mapping[str, Field] = {  # the same in each row
-    **BARE_CELL,
-    "over": "over",
-    "margin": "margin",
-    "verdict": "verdict",
-    "last_on": "last_on",
-    "first_off": "first_off",
-}
-_COLUMNS = (
-    *_KNEE, "size", "answer", "latency_ns", "plateau_ns", "ratio", "ratio_low", "ratio_high",
-    "confidence", "rounds", "issue_ns", "device_ns", "why",
-)  # fmt: skip
+_SIDES = {True: "host", False: "device", None: "-"}
 _ANSWERS = {"on": "on the plateau", "off": "off", "unsure": "cannot tell", "limit": "not run"}
 
 
@@ -57,65 +46,40 @@ def make_knee_table(knees: Sequence[Knee], names: Sequence[str] = ()) -> Rows:
     first = knees[0]
     cell = first.cell
     told = dict(zip(map(id, knees), name_knees(knees, names)[0], strict=True))
-    machine: dict[str, Cell] = (
-        {"machine": lambda knee: told[id(knee)]} if any(told.values()) else {}
-    )
-    return Rows.of(
+    machine = Column("machine", lambda knee: told[id(knee)], is_text=True)
+    heads = ["plateau", "last on it", "first off it", "bound", "answer", "sizes", "seconds"]
+    return Rows.of_columns(
         f"Knee over {first.over}: {cell.model}, {cell.device}, {cell.dtype}, within "
         f"{first.margin:.0%} of {first.over} {first.low}",
         knees,
-        {
-            "runtime": "cell.runtime",
-            "called from": ("cell.host", name_caller),
-            **machine,
-            "plateau": (_find_plateau, format_time),
-            "last on it": "last_on",
-            "first off it": "first_off",
-            "bound": _describe_bound,
-            "answer": _describe_answer,
-            "sizes": lambda knee: len(knee.points),
-            "seconds": ("seconds", "{:.1f}".format),
-        },
-        text=("runtime", "called from", "machine", "bound", "answer"),
+        [
+            *choose(COLUMNS, "runtime", "called from"),
+            *([machine] if any(told.values()) else []),
+            *choose(COLUMNS, *heads),
+        ],
         gives_way=("seconds", "sizes", "bound"),
     )
 
 
 def make_point_table(knee: Knee, machine: str = "") -> Rows:
     """The probed sizes, smallest first; ``machine`` is told where there are several."""
-    interval = name_interval(knee.confidence)
-    gate: dict[str, Cell] = {
-        "issue": ("issue_ns", format_time),
-        "device": ("device_ns", format_time),
-    }
+    gate = [] if knee.issue_ns is None else ["issue", "device"]
+    heads = [knee.over, "latency", "over plateau", name_interval(knee.confidence), "rounds"]
     where = f" on {machine}" if machine else ""
-    return Rows.of(
+    return Rows.of_columns(
         f"{knee.cell.runtime}/{knee.cell.host}{where}: probed sizes, each beside {knee.over} "
         f"{knee.low} in the same rounds",
         sorted(knee.points, key=lambda point: point.size),
-        {
-            knee.over: "size",
-            "latency": ("latency_ns", format_time),
-            "over plateau": ("ratio", "{:.3f}".format),
-            interval: (
-                lambda point: point.ratio_interval(knee.confidence),
-                lambda ends: "{:.3f} to {:.3f}".format(*ends),
-            ),
-            "rounds": lambda point: len(point.values_ns),
-            **({} if knee.issue_ns is None else gate),
-            "answer": lambda point: _describe_point(knee, point),
-        },
-        text=("answer",),
+        choose(_make_point_columns(knee), *heads, *gate, "answer"),
         gives_way=("device", "issue", "rounds"),
     )
 
 
 def draw_knees(*knees: Knee) -> Printout:
     """Tables, then what one should know beside them."""
+    header = list_keys([*COLUMNS, *_make_point_columns(knees[0])])
     return Printout(
-        numbers=lambda: Numbers.of(
-            _COLUMNS, [row for knee in knees for row in _list_numbers(knee)]
-        ),
+        numbers=lambda: Numbers.join(header, [row for knee in knees for row in _list_rows(knee)]),
         tables=tuple(make_knee_tables(knees)),
         notes=name_knees(knees)[1],
         warnings=tuple(
@@ -128,29 +92,50 @@ def draw_knees(*knees: Knee) -> Printout:
     )
 
 
-def _list_numbers(knee: Knee) -> Iterator[dict[str, Scalar]]:
+def _list_rows(knee: Knee) -> Iterator[dict[str, Scalar]]:
     """A row a probed size, the plateau first; what the knee is stands in each."""
-    answer = read_all(knee, _KNEE)
+    answer, columns = read_all(knee, COLUMNS), _make_point_columns(knee)
     yield {
         **answer, "size": knee.low, "answer": "on", "latency_ns": _find_plateau(knee), "ratio": 1.0,
         "issue_ns": knee.issue_ns, "device_ns": knee.device_ns,
     }  # fmt: skip
     for point in sorted(knee.points, key=lambda point: point.size):
-        low, high = point.ratio_interval(knee.confidence) or (None, None)
-        yield {
-            **answer, "size": point.size, "answer": point.judge(knee.margin, knee.confidence),
-            "latency_ns": point.latency_ns, "plateau_ns": point.plateau_latency_ns,
-            "ratio": point.ratio, "ratio_low": low, "ratio_high": high,
-            "confidence": knee.confidence, "rounds": len(point.values_ns),
-            "issue_ns": point.issue_ns, "device_ns": point.device_ns,
-            "why": point.problem or point.doubt or point.disturbance,
-        }  # fmt: skip
+        yield {**answer, **read_all(point, columns)}
 
 
-def _describe_point(knee: Knee, point: KneePoint) -> str:
-    answer = _ANSWERS[point.judge(knee.margin, knee.confidence)]
-    why = point.problem or point.doubt or point.disturbance
-    return f"{answer}: {why}" if why else answer
+def _make_point_columns(knee: Knee) -> list[Column]:
+    """Of the sizes that were probed for a knee."""
+
+    def judge(point: KneePoint) -> str:
+        return point.judge(knee.margin, knee.confidence)
+
+    def describe(point: KneePoint) -> str:
+        return ": ".join(filter(None, (_ANSWERS[judge(point)], _find_reason(point))))
+
+    return [
+        Column(knee.over, "size", "size"),
+        Column("answer", describe, "answer", judge, is_text=True),
+        Column("latency", ("latency_ns", format_time), "latency_ns"),
+        *for_programs(plateau_ns="plateau_latency_ns"),
+        Column("over plateau", ("ratio", "{:.3f}".format), "ratio"),
+        Column(
+            name_interval(knee.confidence),
+            (
+                lambda point: point.ratio_interval(knee.confidence),
+                lambda ends: "{:.3f} to {:.3f}".format(*ends),
+            ),
+            ("ratio_low", "ratio_high"),
+        ),
+        *for_programs(confidence=lambda _: knee.confidence),
+        Column("rounds", lambda point: len(point.values_ns), "rounds"),
+        Column("issue", ("issue_ns", format_time), "issue_ns"),
+        Column("device", ("device_ns", format_time), "device_ns"),
+        *for_programs(why=_find_reason),
+    ]
+
+
+def _find_reason(point: KneePoint) -> str:
+    return point.problem or point.doubt or point.disturbance
 
 
 def _describe_answer(knee: Knee) -> str:
@@ -170,6 +155,18 @@ def _describe_bound(knee: Knee) -> str:
     known = {point.size: point.host_bound for point in knee.points}
     if knee.issue_ns is not None and knee.device_ns is not None:
         known[knee.low] = knee.issue_ns > knee.device_ns
-    words = {True: "host", False: "device", None: "-"}
     ends = [knee.last_on, *([] if knee.first_off is None else [knee.first_off])]
-    return ", then ".join(dict.fromkeys(words[known.get(size)] for size in ends))
+    return ", then ".join(dict.fromkeys(_SIDES[known.get(size)] for size in ends))
+
+
+COLUMNS = (
+    *CELL,
+    Column("plateau", (_find_plateau, format_time)),
+    *for_programs("over", "margin", "verdict"),
+    Column("last on it", "last_on", "last_on"),
+    Column("first off it", "first_off", "first_off"),
+    Column("bound", _describe_bound, is_text=True),
+    Column("answer", _describe_answer, is_text=True),
+    Column("sizes", lambda knee: len(knee.points)),
+    Column("seconds", ("seconds", "{:.1f}".format)),
+)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from ftax.reports.numbers import CELL, Field, Numbers, read_all
-from ftax.reports.table import Cell, Printout, Rows
-from ftax.timing.candidate import name_caller
+from ftax.reports.columns import CELL, Column, choose, for_programs
+from ftax.reports.numbers import Numbers
+from ftax.reports.table import Printout, Rows
 from ftax.timing.measurement import (
     Measurement,
     describe_slow_calls,
@@ -16,33 +17,27 @@ from ftax.timing.measurement import (
 )
 from ftax.timing.units import format_interval, format_time
 
-# What programs read of a measurement, by column.
-FIELDS: Mapping[str, Field] = {
-    **CELL,
-    "mode": "mode",
-    "latency_ns": "latency_ns",
-    "low_ns": "interval_ns.0",
-    "high_ns": "interval_ns.1",
-    "confidence": "confidence",
-    "p50_ns": "summary.p50_ns",
-    "p90_ns": "summary.p90_ns",
-    "p99_ns": "summary.p99_ns",
-    "mean_ns": "summary.mean_ns",
-    "min_ns": "summary.min_ns",
-    "max_ns": "summary.max_ns",
-    "samples": "summary.count",
-    "slow_calls_ratio": "slow_calls.share_ratio",
-    "slow_calls_extra_ns": "slow_calls.extra_ns",
-    "rounds": lambda item: len(item.samples_ns),
-    "rounds_counted": lambda item: len(item.counted_rounds),
-    "stop_reason": "stop_reason",
-    "threads": "environment.settings.num_threads",
-    "core_hz": "core_hz",
-    "doubt": "doubt",
-}
-
-
-_NAMES = ("label", "model", "runtime", "called from")
+COLUMNS = (
+    *CELL,
+    *for_programs("mode"),
+    Column("latency", format_measured, "latency_ns", "latency_ns"),
+    Column("95 % interval", ("interval_ns", format_interval), ("low_ns", "high_ns")),
+    *for_programs("confidence"),
+    Column("p50", ("summary.p50_ns", format_time), "p50_ns"),
+    Column("p90", ("summary.p90_ns", format_time), "p90_ns"),
+    Column("p99", ("summary.p99_ns", format_time), "p99_ns"),
+    *for_programs(mean_ns="summary.mean_ns", min_ns="summary.min_ns"),
+    Column("slowest", ("summary.max_ns", format_time), "max_ns"),
+    *for_programs(
+        samples="summary.count",
+        slow_calls_ratio="slow_calls.share_ratio",
+        slow_calls_extra_ns="slow_calls.extra_ns",
+    ),
+    Column("rounds", format_rounds, "rounds", lambda item: len(item.samples_ns)),
+    *for_programs(rounds_counted=lambda item: len(item.counted_rounds)),
+    Column("stopped", "stop_reason", "stop_reason", is_text=True),
+    *for_programs(threads="environment.settings.num_threads", core_hz="core_hz", doubt="doubt"),
+)
 
 
 def draw_measurements(*measurements: Measurement) -> Printout:
@@ -50,13 +45,8 @@ def draw_measurements(*measurements: Measurement) -> Printout:
     return Printout(
         tables=(make_measurement_table(measurements), make_percentile_table(measurements)),
         warnings=tuple(describe_slow_calls(measurements)),
-        numbers=lambda: number_measurements(measurements),
+        numbers=lambda: Numbers.of(measurements, COLUMNS),
     )
-
-
-def number_measurements(measurements: Sequence[Measurement]) -> Numbers:
-    """A row a measurement."""
-    return Numbers.of(FIELDS, [read_all(item, FIELDS) for item in measurements])
 
 
 def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
@@ -70,45 +60,24 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
     title = time[0].upper() + time[1:]
     if measurements:
         title += f" of {', '.join(models)}{format_clock(measurements[0])}"
-    return Rows.of(
-        title,
-        measurements,
-        {
-            **_name_columns(measurements),
-            time: format_measured,
-            "95 % interval": lambda item: format_interval(item.interval_ns),
-            "rounds": format_rounds,
-            "stopped": "stop_reason",
-        },
-        text=(*_NAMES, "stopped"),
-        gives_way=("stopped", "rounds"),
-    )
+    (latency,) = choose(COLUMNS, "latency")
+    columns = [
+        *_choose_names(measurements),
+        replace(latency, head=time),
+        *choose(COLUMNS, "95 % interval", "rounds", "stopped"),
+    ]
+    return Rows.of_columns(title, measurements, columns, gives_way=("stopped", "rounds"))
 
 
 def make_percentile_table(measurements: Sequence[Measurement]) -> Rows:
     """Of all samples that count, those of rare slow calls too; a row a measurement."""
-    return Rows.of(
-        "Percentiles of all samples",
-        measurements,
-        {
-            **_name_columns(measurements),
-            "p50": ("summary.p50_ns", format_time),
-            "p90": ("summary.p90_ns", format_time),
-            "p99": ("summary.p99_ns", format_time),
-            "slowest": ("summary.max_ns", format_time),
-        },
-        text=_NAMES,
-        gives_way=("slowest",),
-    )
+    columns = [*_choose_names(measurements), *choose(COLUMNS, "p50", "p90", "p99", "slowest")]
+    title = "Percentiles of all samples"
+    return Rows.of_columns(title, measurements, columns, gives_way=("slowest",))
 
 
-def _name_columns(measurements: Sequence[Measurement]) -> dict[str, Cell]:
+def _choose_names(measurements: Sequence[Measurement]) -> list[Column]:
     """What tells measurements apart."""
-    has_labels = any(item.label for item in measurements)
-    has_models = len({item.cell.model for item in measurements}) > 1
-    return {
-        **({"label": "label"} if has_labels else {}),
-        **({"model": "cell.model"} if has_models else {}),
-        "runtime": "cell.runtime",
-        "called from": ("cell.host", name_caller),
-    }
+    heads = ["label"] if any(item.label for item in measurements) else []
+    heads += ["model"] if len({item.cell.model for item in measurements}) > 1 else []
+    return choose(COLUMNS, *heads, "runtime", "called from")

@@ -1,71 +1,54 @@
 """The zoo as a table: for `ftax models`, and for the page of the documentation that lists it.
 
-The surprising choice: the page holds the table between two marks and this module rewrites what is
-between them, so that the page cannot say anything that the registry does not.
+The page holds the table between two marks and this module rewrites what is between them, so that
+the page says what the registry says.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.reports.numbers import Field, Numbers, read_all
-from ftax.reports.table import Cell, Printout, Rows
+from ftax.reports.columns import Column, choose, for_programs
+from ftax.reports.numbers import Numbers
+from ftax.reports.table import Printout, Rows
 from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import list_models
 
 _START, _END = "<!-- zoo: generated -->", "<!-- zoo: end -->"
 _SHORT_UNITS = {"pixels a side": "px"}
-
-
-_FIELDS: Mapping[str, Field] = {
-    "name": "name",
-    "family": "family",
-    "parameters": "parameter_count",
-    "input_size": "size",
-    "input_unit": "unit",
-    "paper_name": "paper_name",
-    "paper_section": "paper_section",
-    "dtypes": lambda spec: " ".join(spec.dtypes),
-    "description": "description",
-    "source": "source",
-    "note": "note",
-}
-_CELLS: Mapping[str, Cell] = {
-    "name": "name",
-    "family": "family",
-    "parameters": ("parameter_count", lambda count: f"{count / 1e6:.1f} M"),
-    "input": lambda spec: _describe_size(spec),
-    "paper name": "paper_name",
-    "description": "description",
-}
-_MORE: Mapping[str, Cell] = {  # too long for a terminal
-    "paper section": "paper_section",
-    "dtypes": lambda spec: " ".join(spec.dtypes),
-    "source": "source",
-    "note": "note",
-}
+COLUMNS = (
+    Column("name", "name", "name", is_text=True),
+    Column("family", "family", "family", is_text=True),
+    Column("parameters", ("parameter_count", lambda n: f"{n / 1e6:.1f} M"), "parameters"),
+    Column("input", lambda spec: f"{spec.size} {_SHORT_UNITS.get(spec.unit, spec.unit)}"),
+    *for_programs(input_size="size", input_unit="unit"),
+    Column("paper name", "paper_name", "paper_name", is_text=True),
+    Column("paper section", "paper_section", "paper_section", is_text=True),
+    Column("dtypes", lambda spec: " ".join(spec.dtypes), "dtypes", is_text=True),
+    Column("description", "description", "description", is_text=True),
+    Column("source", "source", "source", is_text=True),
+    Column("note", "note", "note", is_text=True),
+)
+_SHOWN = ("name", "family", "parameters", "input", "paper name", "description")
+_TOO_LONG = ("paper section", "dtypes", "source", "note")  # for a terminal
 
 
 def draw_models(*, full: bool) -> Printout:
     """The zoo as it is printed."""
-    return Printout(tables=(list_rows(full=full),), numbers=_number_models)
-
-
-def _number_models() -> Numbers:
-    return Numbers.of(_FIELDS, [read_all(spec, _FIELDS) for spec in list_models()])
+    return Printout(
+        tables=(list_rows(full=full),), numbers=lambda: Numbers.of(list_models(), COLUMNS)
+    )
 
 
 def list_rows(*, full: bool) -> Rows:
     """One row for each model of the zoo; `full` adds what is too long for a terminal."""
-    more = _MORE if full else {}
-    return Rows.of(
+    more = _TOO_LONG if full else ()
+    return Rows.of_columns(
         "Models",
         list_models(),
-        {**_CELLS, **more},
-        text={*_CELLS, *more} - {"parameters", "input"},
+        choose(COLUMNS, *_SHOWN, *more),
         gives_way=("paper name", "family", *more),
     )
 
@@ -109,10 +92,6 @@ def update_page(text: str) -> str:
             f"the page has no place for the zoo: put {_START!r} and {_END!r} on lines of their own"
         )
     return f"{before}{_START}\n{render_zoo()}{_END}{after}"
-
-
-def _describe_size(spec: ModelSpec) -> str:
-    return f"{spec.size} {_SHORT_UNITS.get(spec.unit, spec.unit)}"
 
 
 def _describe_limits(spec: ModelSpec) -> str:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import FIRST, Receipt
-from ftax.reports.table import Printout, Rows, say
-from ftax.reports.tables.energy_table import draw_gpu_readings
-from ftax.reports.tables.evidence_table import make_evidence_tables
-from ftax.reports.tables.receipt_numbers import number_operators, number_receipt
+from ftax.reports.columns import (
+    CELL,
+    Column,
+    Scalar,
+    choose,
+    for_programs,
+    list_keys,
+    or_dash,
+    read_all,
+)
+from ftax.reports.numbers import Numbers
+from ftax.reports.table import Printout, Rows
+from ftax.reports.tables.energy_table import READINGS, draw_gpu_readings
+from ftax.reports.tables.measurement_table import COLUMNS as MEASUREMENT
 from ftax.reports.tables.runtime_table import (
+    PREPARATION,
+    ROW,
     make_runtime_tables,
     make_unavailable_tables,
     say_where_errors_are,
     show_adoption,
 )
+from ftax.reports.tables.trace_table import EVIDENCE, TIMELINE, make_evidence_tables
 from ftax.timing.candidate import name_caller
 from ftax.timing.cell import Cell
 from ftax.timing.measurement import Measurement, format_clock, format_measured, format_rounds
@@ -34,38 +48,6 @@ def make_receipt_tables(receipt: Receipt) -> list[Rows]:
         *make_evidence_tables(receipt),
         *make_unavailable_tables(receipt),
     ]
-
-
-def draw_operators(receipt: Receipt, *, limit: int, by_kind: bool) -> Printout:
-    """Operators as they are printed; for programs all of them."""
-    doubt = receipt.operator_doubt
-    return Printout(
-        head=(f"Nothing below is resolved: {doubt}.", "") if doubt else (),
-        tables=(make_operator_table(receipt, limit=limit, by_kind=by_kind),),
-        numbers=lambda: number_operators(receipt, by_kind=by_kind),
-    )
-
-
-def make_operator_table(receipt: Receipt, *, limit: int, by_kind: bool) -> Rows:
-    """Host time of the tape's operator calls, dearest first; summed by operator if ``by_kind``."""
-    total = sum(cost.total_ns for cost in receipt.operator_costs) or 1.0
-    said = f"{format_time(total)}, {NOT_RESOLVED}" if receipt.operator_doubt else format_time(total)
-    if by_kind:
-        return _make_kinds(receipt, total, said, limit)
-    model = receipt.rungs[0].cell.model
-    return Rows.of(
-        f"Operator calls of {model} by host time ({said})",
-        receipt.operators()[:limit],
-        {
-            "operator": "operator",
-            "module": lambda cost: cost.module or "(model)",
-            "arguments": ("build_ns", format_time),
-            "call": ("call_ns", format_time),
-            "release": ("release_ns", format_time),
-            "share": lambda cost: f"{cost.total_ns / total:.1%}",
-        },
-        text=("operator", "module"),
-    )
 
 
 def draw_receipt(receipt: Receipt) -> Printout:
@@ -104,44 +86,86 @@ def _say_first(found: Receipt) -> tuple[str, ...]:
 def make_line_table(receipt: Receipt) -> Rows:
     """The ladder: a row a line, and the latency that they sum to."""
     cell = receipt.rungs[0].cell
-    unit = "samples" if "sampling_hz" in cell.options else "tokens"
     words = [
         name_work(cell, cell.model),
         cell.device,
         cell.dtype,
         f"batch {cell.batch}",
-        *([f"{cell.sequence} {unit}"] if cell.sequence else []),
+        *filter(None, [count_items(cell)]),
         *list_threads(receipt.rungs[0]),
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
     ]
-    top, lines = receipt.rungs[0], receipt.lines
-    with_host = any(line.host_ns is not None for line in lines)
-    units = cell.units if cell.units > 1 else None
-    rows = [_make_line(line, with_host, units) for line in lines]
-    total = (f"= {top.place.runtime}, called from {name_caller(top.place.host)}",
-             format_measured(top),
-             *([format_time(receipt.latency_ns / units)] if units else []),
-             format_interval(top.interval_ns), "100.0%",
-             *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
-    per_unit = [f"a {cell.unit}"] if units else []
-    numeric = ("exposed" if with_host else "time", *per_unit, "95 % interval", "share",
-               *(["host"] if with_host else []))  # fmt: skip
-    return Rows(
-        title=f"Receipt{f' {receipt.label}' if receipt.label else ''}: {', '.join(words)}",
-        columns=("what", *numeric, "what it is"),
-        numeric=numeric,
-        gives_way=("host", "share"),
-        legend="what it is",
-        rows=(*rows, total),
+    top, units = receipt.rungs[0], cell.units
+    with_host = any(line.host_ns is not None for line in receipt.lines)
+    time = replace(choose(LINE, "time")[0], head="exposed" if with_host else "time")
+    per_unit = Column(f"a {cell.unit}", ("time_ns", lambda time_ns: format_time(time_ns / units)))
+    columns = [
+        *choose(LINE, "what"),
+        time,
+        *([per_unit] if units > 1 else []),
+        *choose(LINE, "95 % interval", "share", *(["host"] if with_host else []), "what it is"),
+    ]
+    issue_ns = next((item.issue_ns for item in receipt.evidence), None)
+    total = {
+        "what": f"= {top.place.runtime}, called from {name_caller(top.place.host)}",
+        time.head: format_measured(top),
+        per_unit.head: format_time(receipt.latency_ns / units),
+        "95 % interval": format_interval(top.interval_ns),
+        "share": "100.0%",
+        "host": or_dash(issue_ns, format_time),
+        "what it is": "",
+    }
+    title = f"Receipt{f' {receipt.label}' if receipt.label else ''}: {', '.join(words)}"
+    table = Rows.of_columns(
+        title, receipt.lines, columns, gives_way=("host", "share"), legend="what it is"
     )
+    last = tuple(total[head] for head in table.columns)
+    return replace(table, rows=(*table.rows, last))
+
+
+def _name_line(line: Line) -> str:
+    if line.problem:
+        return f"{line.name}\n(no tax: {line.problem})"
+    if line.resolved:
+        return line.name
+    rounds = f", needs about {line.rounds_needed} rounds" if line.rounds_needed else ""
+    return f"{line.name}\n({NOT_RESOLVED}{rounds})"
+
+
+LINE = (
+    Column("what", _name_line, "name", "name", is_text=True),
+    Column("time", ("time_ns", format_time), "latency_ns"),
+    Column("95 % interval", ("interval_ns", format_interval), ("low_ns", "high_ns")),
+    Column(
+        "share",
+        lambda line: None if line.doubt else f"{line.share_ratio:.1%}",
+        "share_ratio",
+        "share_ratio",
+    ),
+    *for_programs("resolved"),
+    Column("host", ("host_ns", format_time), "host_ns"),
+    *for_programs(why=lambda line: line.doubt or line.problem),
+    Column("what it is", "removes", is_text=True),
+)
 
 
 def name_work(cell: Cell, name: str) -> str:
     """``bert``, or ``llama, decode step of 8 tokens``; of a function its name."""
-    if cell.step == "forward" or (cell.step == "step" and cell.units == 1):
+    if is_call(cell):
         return name
     unit = f" of {cell.units} {cell.unit}s" if cell.units > 1 else ""
     return f"{name}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"
+
+
+def is_call(cell: Cell) -> bool:
+    """Whether one run is a call: a forward pass, or a function that makes one thing."""
+    return cell.step == "forward" or (cell.step == "step" and cell.units == 1)
+
+
+def count_items(cell: Cell) -> str:
+    """``'128 tokens'``; "" without a length."""
+    unit = "samples" if "sampling_hz" in cell.options else "tokens"
+    return f"{cell.sequence} {unit}" if cell.sequence else ""
 
 
 def list_threads(measurement: Measurement) -> list[str]:
@@ -193,48 +217,56 @@ def make_phase_table(receipt: Receipt) -> Rows:
             "phase": "name",
             "host": ("host_ns", format_time),
             "share": lambda phase: f"{phase.host_ns / total:.1%}",
-            **({"device": lambda phase: say(phase.device_ns, format_time)} if device else {}),
+            **({"device": ("device_ns", format_time)} if device else {}),
         },
         text=("phase",),
     )
 
 
-def _make_line(line: Line, with_host: bool, units: int | None) -> tuple[str, ...]:
-    name = line.name
-    if line.problem:
-        name += f"\n(no tax: {line.problem})"
-    elif not line.resolved:
-        rounds = f", needs about {line.rounds_needed} rounds" if line.rounds_needed else ""
-        name += f"\n({NOT_RESOLVED}{rounds})"
-    return (
-        name,
-        format_time(line.time_ns),
-        *([format_time(line.time_ns / units)] if units else []),
-        format_interval(line.interval_ns),
-        "-" if line.doubt else f"{line.share_ratio:.1%}",
-        *([say(line.host_ns, format_time)] if with_host else []),
-        line.removes,
-    )
+# --- for programs ---------------------------------------------------------------------------------
+
+_TIMELINE = tuple(f"traced_{key}" for key in list_keys(TIMELINE))
+_KEYS = (
+    "part", "name", *list_keys(CELL), "latency_ns", "low_ns", "high_ns", "confidence",
+    "share_ratio", "resolved", "host_ns", "p50_ns", "p90_ns", "p99_ns", "mean_ns", "min_ns",
+    "max_ns", "samples", "slow_calls_ratio", "slow_calls_extra_ns", "rounds", "rounds_counted",
+    *list_keys([*ROW, *EVIDENCE]), *_TIMELINE, *list_keys([*PREPARATION, *READINGS]), "why",
+)  # fmt: skip
+_MEASURED = [column for column in MEASUREMENT if {*column.keys} <= {*_KEYS}]
 
 
-def _format_issue(found: Receipt) -> str:
-    issue = next((item.issue_ns for item in found.evidence), None)
-    return say(issue, format_time)
+def number_receipt(receipt: Receipt) -> Numbers:
+    """Lines from top to bottom, runtimes from the fastest on, then what could not be measured.
+
+    One table of several parts, since a script should read one header. ``part`` tells the rows
+    apart, and ``latency_ns`` is the whole of a runtime and a line's share of the first one's.
+    """
+    return Numbers.join(_KEYS, _list_rows(receipt))
 
 
-def _make_kinds(receipt: Receipt, total: float, said: str, limit: int) -> Rows:
-    kinds: dict[str, list[float]] = {}
-    for cost in receipt.operator_costs:
-        kinds.setdefault(cost.operator, []).append(cost.total_ns)
-    return Rows.of(
-        f"Operators of {receipt.rungs[0].cell.model} by host time ({said})",
-        sorted(kinds.items(), key=lambda kind: -sum(kind[1]))[:limit],
-        {
-            "operator": "0",
-            "calls": lambda kind: len(kind[1]),
-            "total": lambda kind: format_time(sum(kind[1])),
-            "per call": lambda kind: format_time(sum(kind[1]) / len(kind[1])),
-            "share": lambda kind: f"{sum(kind[1]) / total:.1%}",
-        },
-        text=("operator",),
-    )
+def _list_rows(receipt: Receipt) -> Iterator[dict[str, Scalar]]:
+    """The rows of `number_receipt`."""
+    top = receipt.rungs[0]
+    cell = read_all(top, CELL) | {"label": receipt.label, "runtime": None, "host": None}
+    for line in receipt.lines:
+        yield {"part": "line", **cell, "confidence": top.confidence, **read_all(line, LINE)}
+    evidence = {item.place: item for item in receipt.evidence}
+    readings = {item.place: item for item in receipt.readings}
+    for row in receipt.runtimes:
+        place = row.measurement.place
+        traced = evidence.get(place)
+        timeline = traced.timeline if traced else None
+        parts = read_all(timeline, TIMELINE) if timeline else {}
+        yield {
+            "part": "runtime",
+            **read_all(row.measurement, _MEASURED),
+            "name": row.label,
+            **read_all(row, [*ROW, *PREPARATION]),
+            "why": row.doubt or row.excluded,
+            **read_all(traced, EVIDENCE),
+            **{f"traced_{key}": value for key, value in parts.items()},
+            **read_all(readings.get(place), READINGS),
+        }
+    for item in receipt.unavailable:
+        own = {"runtime": item.runtime, "host": item.host, "why": item.reason}
+        yield {"part": "unavailable", "name": str(item.place), **cell, **own}

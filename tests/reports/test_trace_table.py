@@ -1,10 +1,18 @@
-"""The tables of evidence: every number in its column, and a dash where there is none."""
+"""Tables of traces: every number in its column, and no column without anything to say."""
 
 import dataclasses
 
+from ftax.instruments.trace.kernel_set import KernelSet
+from ftax.instruments.trace.timeline import compute_timeline
 from ftax.ladders.receipt import Receipt
-from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_tables
+from ftax.reports.tables.trace_table import (
+    make_evidence_tables,
+    make_kernel_table,
+    make_timeline_table,
+    make_top_tables,
+)
 from support.evidence import EAGER, GRAPH, make_all_evidence, make_evidence, make_gate, make_rungs
+from support.traces import make_kernel, make_repeated_trace, make_trace
 
 LATENCIES = (1000, 700, 500, 300, 200)
 
@@ -68,3 +76,33 @@ def test_top_kernels_are_those_of_the_lowest_reliable_trace():
     assert numbers == ["2", "100 ns", "66.7%"]
     (same,) = make_top_tables(make_receipt([broken, second, first]), limit=1)  # as traced
     assert same.title == table.title
+
+
+def test_a_timeline_is_a_row():
+    table = make_timeline_table([compute_timeline(make_repeated_trace("a", "b"))])
+    assert dict(zip(table.columns, table.rows[0], strict=True)) == {
+        "rung": "mlp eager/cpp cuda",
+        "wall": "990 ns",
+        "device busy": "100 ns",
+        "before first": "90 ns",
+        "host late": "30 ns",
+        "between": "20 ns",
+        "tail": "750 ns",
+        "busy share": "10.1%",
+    }
+
+
+def test_without_api_calls_idle_time_has_one_column_that_says_why():
+    trace = make_trace(kernels=(make_kernel(1100, 1200), make_kernel(1300, 1400)))
+    table = make_timeline_table([compute_timeline(trace)])
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["idle, no API calls"] == "100 ns"
+    assert "host late" not in row
+    assert "between" not in row
+
+
+def test_top_kernels_have_count_total_mean_and_share():
+    kernels = KernelSet.of(make_repeated_trace("a", "b", "a"))
+    table = make_kernel_table(kernels, limit=1)
+    assert table.rows == (("a [grid 2x1x1, block 32x1x1]", "2", "100 ns", "50 ns", "66.7%"),)
+    assert "150 ns an iteration" in table.title
