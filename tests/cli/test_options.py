@@ -14,7 +14,7 @@ from ftax.cli.ending import run
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.choice import TaxOptions
 from ftax.steps.setting import Setting
-from ftax.sweeps.setup import FULL, QUICK
+from ftax.sweeps.run import FULL, QUICK
 from ftax.timing.session import Plan
 
 MEASURING = {"tax", "bench", "compare", "knee", "trace", "ops"}  # one model, now

@@ -116,8 +116,7 @@ def sweep(
 ) -> None:
     """Measure the product of models, runtimes, hosts, dtypes, batches, sequences and devices."""
     from ftax.sweeps.results import CELLS_FILE, SweepResults
-    from ftax.sweeps.run import run_sweep
-    from ftax.sweeps.setup import FULL, QUICK
+    from ftax.sweeps.run import FULL, QUICK, run_sweep
 
     axes = {
         "models": o.parse_list(model), "runtimes": o.parse_list(runtime),
@@ -172,8 +171,7 @@ def _choose_grids(
     path: Path | None, axes: dict[str, Any], allow_libraries: bool
 ) -> tuple[Grid, ...]:
     from ftax.steps.load_code import is_code
-    from ftax.sweeps.grid import make_grid
-    from ftax.sweeps.grid_file import read_grids
+    from ftax.sweeps.grid import make_grid, read_grids
 
     if path is None:
         if "models" not in axes:

@@ -1,23 +1,31 @@
-"""Grids: the product of models, runtimes, hosts, dtypes, batches, sequences and devices.
+"""Grids: the product of models, runtimes, hosts, dtypes, batches, sequences and devices; and files
+of grids, in TOML: one grid, or several as ``[[grid]]``.
 
-The surprising choice: a grid is checked when it is made, and a contradiction anywhere in the
-product (a CUDA runtime on a CPU, a sequence for images) refuses all of it. What belongs apart is
-written as two grids, which one sweep takes together.
+A grid is checked when it is made, and a contradiction anywhere in the product (a CUDA runtime on a
+CPU, a sequence for images) refuses all of it. What belongs apart is written as two grids, which one
+sweep takes together.
+
+A file says what to measure and nothing else. Where to and how carefully is the command line's, so
+that one file serves for a first look and for the real thing. So is trust: a file from somebody else
+names what is to be run, and brings no code with it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from ftax.errors import FtaxError, InvalidArgumentError, check_count, suggest
 from ftax.records.fields import FrozenMap
-from ftax.runtimes.catalogue import check_host, find_runtime
+from ftax.runtimes.catalogue import check_host, find_runtime, is_library
 from ftax.steps.load_code import is_code
 from ftax.steps.load_zoo import check_fits
 from ftax.steps.paths import describe_path
@@ -43,6 +51,7 @@ _FLAGS = (*_LOOKS, "every_machine")
 _VARIANT = ("tiny", "attention", "use_cache")  # stored of every grid
 _NOT_OPTIONS = ("step", "grad_mode", "runtime_options")  # of a cell: a field, and taken apart
 _MOST_REPETITIONS = 1000
+_TABLES = "grid"  # of a file with several
 MOST_CELLS = 100_000  # of a sweep: days, if each takes two seconds
 
 
@@ -216,11 +225,14 @@ class Grid:
 
 
 def read_cell(cell: Cell) -> Setting:
-    """The setting that a grid made a cell of, but for its device, dtype and size."""
+    """The setting that a grid made a cell of, but for its device."""
     marks = (REPETITION, GPU)
     options = {name: value for name, value in cell.options.items() if name not in marks}
     own: dict[str, Any] = {name: options.pop(name) for name in _OF_GRIDS if name in options}
     return Setting(
+        dtype=cell.dtype,
+        batch=cell.batch,
+        sequence=cell.sequence,
         step=cell.step,  # type: ignore[arg-type]  # a grid made it
         grad_mode=cell.grad_mode,
         runtime_options=options,  # type: ignore[arg-type]
@@ -266,6 +278,56 @@ def make_grid(values: Mapping[str, Any]) -> Grid:
         made[axis] = items
     setting = {name: value for name, value in values.items() if name in _OF_GRIDS}
     return Grid(**made, setting=read_setting(setting))
+
+
+def read_grids(path: str | os.PathLike[str], *, allow_libraries: bool = False) -> tuple[Grid, ...]:
+    """The grids of a file.
+
+    Args:
+        allow_libraries: the file may name shared libraries as runtimes; they would be loaded and
+            run with the rights of whoever sweeps.
+
+    Raises InvalidArgumentError, naming the file and what is wrong in it.
+    """
+    place = Path(path)
+    try:
+        with place.open("rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{place} cannot be read ({error.strerror}); give a grid file, or --model"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"{place} is not TOML: {error}") from error
+    tables = values.get(_TABLES, [values])
+    if _TABLES in values and len(values) > 1:
+        other = next(name for name in values if name != _TABLES)
+        raise InvalidArgumentError(
+            f"{place} has {other!r} beside [[grid]]; put it into each grid that it is for"
+        )
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidArgumentError(f"{place}: write each grid as a table [[grid]]")
+    grids = []
+    for number, table in enumerate(tables, start=1):
+        try:
+            grids.append(make_grid(table))
+            _check_libraries(grids[-1], allow_libraries)
+        except InvalidArgumentError as error:
+            where = f"{place}, grid {number}" if len(tables) > 1 else str(place)
+            raise InvalidArgumentError(f"{where}: {error}") from error
+    if not grids:
+        raise InvalidArgumentError(f"{place} has no grid; write models = [...] into it")
+    return tuple(grids)
+
+
+def _check_libraries(grid: Grid, allowed: bool) -> None:
+    for runtime, _ in grid.pairs:
+        if is_library(runtime) and not allowed:
+            raise InvalidArgumentError(
+                f"runtimes has {runtime!r}, a shared library, which the sweep would load and run "
+                "with your rights; if you trust it, give --allow-libraries (in Python "
+                "allow_libraries=True), or name it by --runtime instead of in a file"
+            )
 
 
 def split_runtime(text: str) -> tuple[str, str | None]:

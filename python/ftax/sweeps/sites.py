@@ -1,7 +1,8 @@
-"""Where cells are measured: sites, which are devices of machines, of this one or of a cluster.
+"""Where workers run: sites, which are devices of machines, of this one or of a cluster; and for how
+many workers a site has room.
 
-The surprising choice: a sweep asks again and again which sites there are. Here the answer is always
-the same; on a cluster machines come and go, and what they had begun goes back to the others.
+A sweep asks again and again which sites there are. Here the answer is always the same; on a cluster
+machines come and go, and what they had begun goes back to the others.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from ftax.machines.environment import Environment, collect_environment
 from ftax.runtimes.catalogue import find_runtime
 from ftax.steps.given import use_threads
 from ftax.steps.setting import normalize_device
-from ftax.sweeps.job import TASK
-from ftax.sweeps.record import GPU, SweepMachine
+from ftax.sweeps.job import TASK, Wanted
+from ftax.sweeps.record import SweepMachine
 from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
 from ftax.workers.process import Stop, Worker
 
 CPU = "cpu"
+_MOST_SHARERS = 4  # workers of a GPU: so many get ready faster than one measures
+_MOST_EXPORTERS = 12  # each starts with imports and a context on the GPU
 DEVICES = "devices"  # what a worker is told from a job by: an argument of `describe_machine`
 
 
@@ -53,20 +56,6 @@ class SiteWorker(Protocol):
 
 
 Start = Callable[[Stop], SiteWorker]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a cell asks of the site that measures it."""
-
-    device: str  # "cpu", "cuda" (any GPU that is for all) or "cuda:1"
-    gpu: str = ""  # a part of its name
-    machine: str = ""  # the id of the only one that may
-
-    def describe(self) -> str:
-        """ "cpu", "NVIDIA H100" or "cuda of the machine 1a2b3c", by the beginning of its id."""
-        where = f" of the machine {self.machine[:6]}" if self.machine else ""
-        return f"{self.gpu or self.device}{where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -176,11 +165,6 @@ class LocalSites:
         """Nothing was taken."""
 
 
-def read_wanted(cell: Cell, machine: str = "") -> Wanted:
-    """What a cell asks for."""
-    return Wanted(device=cell.device, gpu=str(cell.options.get(GPU, "")), machine=machine)
-
-
 def list_runtimes(cells: Iterable[Cell]) -> list[tuple[str, str]]:
     """The runtimes of cells with their hosts, each once."""
     return list(dict.fromkeys((cell.runtime, cell.host) for cell in cells))
@@ -227,3 +211,31 @@ def make_sites(
         )
         for item in found
     ]
+
+
+def choose_sharers(machine: SweepMachine, gpus: int) -> int:
+    """How many workers share each of so many GPUs of a host: as many as have room, up to 4. Who
+    waits keeps what is ready on the device."""
+    room = _count_room(machine, cores=4, host_gib=8, gpu_gib=20, gpus=gpus)
+    return max(1, min(_MOST_SHARERS, room))
+
+
+def choose_exporters(machine: SweepMachine) -> int:
+    """How many workers export side by side on a device, each a model of a gigabyte; 0 without room
+    for two."""
+    room = min(_MOST_EXPORTERS, _count_room(machine, cores=1, host_gib=4, gpu_gib=8, left=2))
+    return room if room > 1 else 0
+
+
+def _count_room(
+    machine: SweepMachine, *, cores: int, host_gib: int, gpu_gib: int, gpus: int = 1, left: int = 0
+) -> int:
+    """How many workers of such needs each of ``gpus`` GPUs of a host can have; ``left`` cores are
+    for the sweep itself and the machine. The needs are a guess for a large model: too few workers
+    cost minutes, too many cost cells, by want of memory."""
+    host, gpu = machine.environment.host, machine.environment.gpu
+    in_memory = (host.memory_bytes >> 30) // host_gib
+    rooms = [(host.usable_cpus - left) // cores // gpus, in_memory // gpus]
+    if gpu is not None:
+        rooms.append((gpu.memory_bytes >> 30) // gpu_gib)
+    return min(rooms)
