@@ -35,9 +35,8 @@ from ftax.timing.measurement import Measurement, make_session_id
 from ftax.timing.sequential import FEWEST_PAIRS, find_look_confidence, is_look
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
-from ftax.workers.forks import Fork
+from ftax.workers.forks import ROUNDS_A_TURN, Fork, TurnTaker, take_turns
 from ftax.workers.process import Worker, WorkerDied
-from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
 
 DURATION_S = 55.0  # of all pairs, with the start of their processes
 # Of one side in one pair, the warm-up included. Both sides feel the same of a turn of 50 ms.

@@ -39,17 +39,15 @@ from ftax.timing.cell import Cell
 AXES = ("models", "runtimes", "hosts", "dtypes", "batches", "sequences", "devices")
 # Axes whose values are those of a field of a setting.
 _OF_SETTINGS = {"dtypes": "dtype", "batches": "batch", "sequences": "sequence", "devices": "device"}
+_SETTING = tuple(item.name for item in fields(Setting))
 # Fields of a setting that a grid has for all of its cells.
-_OF_GRIDS = (
-    "tiny", "attention", "use_cache", "seed", "step", "tokens", "cache", "sample", "optimizer",
-    "grad_mode", "cold", "transfers", "runtime_options",
-)  # fmt: skip
+_OF_GRIDS = tuple(name for name in _SETTING if name not in (*_OF_SETTINGS.values(), "threads"))
+# And those that are fields of a cell; the others are among its options.
+_OF_CELLS = tuple(item.name for item in fields(Cell) if item.name in _SETTING)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 _GPU_NAME = re.compile(r"(?=.*[A-Z])(?=.*\d)[\w .+-]+")  # "NVIDIA H100", "L4"; not "cuda0"
 _LOOKS = ("utilisation", "memory")  # that are a GPU's
 _FLAGS = (*_LOOKS, "every_machine")
-_VARIANT = ("tiny", "attention", "use_cache")  # stored of every grid
-_NOT_OPTIONS = ("step", "grad_mode", "runtime_options")  # of a cell: a field, and taken apart
 _MOST_REPETITIONS = 1000
 _TABLES = "grid"  # of a file with several
 MOST_CELLS = 100_000  # of a sweep: days, if each takes two seconds
@@ -67,8 +65,7 @@ class Grid:
         devices: "cpu", "cuda" (any GPU that the sweep may use), "cuda:1" (that GPU alone) or a part
             of a GPU's name, such as "NVIDIA H100" (any of those; a cell has it as the option
             ``gpu``, and the device "cuda").
-        setting: of every cell, what is no axis: tiny, attention, use_cache, seed, step with its
-            tokens, cache, sample and optimizer, grad_mode, cold, transfers, runtime_options.
+        setting: of every cell, what is no axis.
         utilisation: on a GPU, read its counters too, about a second a cell.
         memory: on a GPU, find what each runtime takes of it; makes it ready once more.
         every_machine: of a fleet, each measures each cell, instead of any one of them.
@@ -209,13 +206,14 @@ class Grid:
     def options(self) -> FrozenMap:
         """What tells cells of this grid from those of others: the choices that are no default."""
         chosen = {**self.setting.chosen, **self.setting.runtime_options}
-        return FrozenMap({name: chosen[name] for name in chosen if name not in _NOT_OPTIONS})
+        fields_of_cells = (*_OF_CELLS, "runtime_options")
+        return FrozenMap({name: chosen[name] for name in chosen if name not in fields_of_cells})
 
     def to_dict(self) -> dict[str, Any]:
         """The grid as a file says it: `make_grid` takes it."""
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.init}
         setting = own.pop("setting")
-        return {**own, **{name: getattr(setting, name) for name in _VARIANT}, **setting.to_dict()}
+        return {**own, **setting.to_dict()}
 
     def _resolve_sequence(self, model: str, sequence: int | None) -> int | None:
         spec = _find_zoo(model)
@@ -228,16 +226,9 @@ def read_cell(cell: Cell) -> Setting:
     """The setting that a grid made a cell of, but for its device."""
     marks = (REPETITION, GPU)
     options = {name: value for name, value in cell.options.items() if name not in marks}
-    own: dict[str, Any] = {name: options.pop(name) for name in _OF_GRIDS if name in options}
-    return Setting(
-        dtype=cell.dtype,
-        batch=cell.batch,
-        sequence=cell.sequence,
-        step=cell.step,  # type: ignore[arg-type]  # a grid made it
-        grad_mode=cell.grad_mode,
-        runtime_options=options,  # type: ignore[arg-type]
-        **own,
-    )
+    own = {name: getattr(cell, name) for name in _OF_CELLS if name != "device"}
+    own |= {name: options.pop(name) for name in _OF_GRIDS if name in options}
+    return Setting(**own, runtime_options=options)  # type: ignore[arg-type]  # a grid made it
 
 
 def join_cells(grids: Iterable[Grid]) -> tuple[Cell, ...]:

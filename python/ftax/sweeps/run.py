@@ -18,6 +18,7 @@ from ftax.errors import InvalidArgumentError, UnavailableError, check_count, che
 from ftax.machines.differences import TELLING_APART, describe_difference, find_differences
 from ftax.records.store import append_record
 from ftax.steps.given import use_threads
+from ftax.sweeps.fleet import RaySites, Sites
 from ftax.sweeps.grid import Grid, join_cells, read_grids
 from ftax.sweeps.job import Job
 from ftax.sweeps.plan import (
@@ -33,7 +34,7 @@ from ftax.sweeps.record import SweepRun, SweepTimes
 from ftax.sweeps.results import RUNS_FILE, SweepResults
 from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.side_by_side import name_device
-from ftax.sweeps.sites import LocalSites, Site, Sites
+from ftax.sweeps.sites import LocalSites, Site
 from ftax.sweeps.store import CellStore, lock_folder, read_known
 from ftax.timing.cell import Cell
 from ftax.timing.session import Plan, Progress
@@ -197,8 +198,6 @@ def open_sites(
     one that cannot be had."""
     engine, equals, address = on.partition("=")
     if engine == "ray" and bool(equals) == bool(address):
-        from ftax.sweeps.fleet import RaySites
-
         return RaySites(cells, address, threads=threads, is_mixed=mixed, end_at=end_at, tell=tell)
     if on != "local" or mixed:
         raise InvalidArgumentError(

@@ -16,10 +16,11 @@ from typing import Any
 
 from ftax.errors import RunnerError, is_out_of_memory
 from ftax.machines.environment import Environment
+from ftax.sweeps.fleet import Sites
 from ftax.sweeps.job import LOOKS, Job, JobCell, remove_done
 from ftax.sweeps.plan import JobQueue
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.sites import Site, Sites, choose_exporters, choose_sharers
+from ftax.sweeps.sites import Site, choose_exporters, choose_sharers
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.supervisor import WAITING, DeviceLock, Supervisor, make_failure
 from ftax.timing.session import Plan

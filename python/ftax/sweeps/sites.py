@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ftax.errors import RunnerError
 from ftax.machines.environment import Environment, collect_environment
@@ -21,6 +21,7 @@ from ftax.sweeps.job import TASK, Wanted
 from ftax.sweeps.record import SweepMachine
 from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
+from ftax.workers.cluster import RemoteWorker
 from ftax.workers.process import Stop, Worker
 
 CPU = "cpu"
@@ -29,32 +30,8 @@ _MOST_EXPORTERS = 12  # each starts with imports and a context on the GPU
 DEVICES = "devices"  # what a worker is told from a job by: an argument of `describe_machine`
 
 
-class SiteWorker(Protocol):
-    """A process at a site that does jobs of `ftax.sweeps.work`: `ftax.workers.process.Worker`, or
-    one of another machine."""
-
-    @property
-    def pid(self) -> int:
-        """Of the process, on its machine."""
-        ...
-
-    def wait_until_ready(self) -> None:
-        """Return when it has its imports behind it."""
-        ...
-
-    def send(self, job: Any) -> None:
-        """Ask for a job, or answer a question."""
-        ...
-
-    def receive(self, limit_s: float) -> dict[str, Any]:
-        """The next answer."""
-        ...
-
-    def end(self) -> None:
-        """End it at once."""
-        ...
-
-
+# A process at a site, on this machine or on another.
+SiteWorker = Worker | RemoteWorker
 Start = Callable[[Stop], SiteWorker]
 
 
@@ -98,39 +75,14 @@ class Site:
         return wanted.device == self.device and not wanted.gpu
 
 
-class Sites(Protocol):
-    """The sites of a sweep.
-
-    Attributes:
-        may_change: whether others may come.
-    """
-
-    may_change: bool
-
-    def find(self) -> tuple[Site, ...]:
-        """Those that are there now."""
-        ...
-
-    def lose(self, site: Site, reason: str) -> None:
-        """Nothing can be done there any more. Raises RunnerError if that is the end."""
-        ...
-
-    def list_notes(self) -> list[str]:
-        """What is to be said of machines: why they were left out, or lost."""
-        ...
-
-    def close(self) -> None:
-        """Let go of all machines."""
-        ...
-
-
 class LocalSites:
-    """Devices of this machine: those that cells name, and for any GPU those in ``gpus``.
+    """Devices of this machine: those that cells name, and for any GPU those in ``gpus``. Those of a
+    cluster, `ftax.sweeps.fleet.RaySites`, have the same methods.
 
     Raises UnavailableError for a device that there is not.
     """
 
-    may_change = False
+    may_change = False  # whether others may come
 
     def __init__(self, cells: Sequence[Cell], gpus: Iterable[str]) -> None:
         wanted = dict.fromkeys(cell.device for cell in cells)
@@ -150,15 +102,15 @@ class LocalSites:
         )
 
     def find(self) -> tuple[Site, ...]:
-        """All of them."""
+        """Those that are there now."""
         return self._sites
 
     def lose(self, site: Site, reason: str) -> None:
-        """It is this machine."""
+        """Nothing can be done there any more. Raises RunnerError, since it is this machine."""
         raise RunnerError(f"{site.device}: {reason}")
 
     def list_notes(self) -> list[str]:
-        """Nothing."""
+        """What is to be said of machines that were left out or lost."""
         return []
 
     def close(self) -> None:

@@ -241,19 +241,17 @@ class RemoteWorker:
 
     def send(self, job: Any) -> None:
         """Ask for a job, or answer a question."""
-        self._machine.ask("send", self.stop, pid=self.pid, job=job)
+        self._ask("send", job=job)
 
     def wait_until_ready(self) -> None:
         """Return when it has its imports behind it."""
-        self._machine.ask("wait_until_ready", self.stop, pid=self.pid)
+        self._ask("wait_until_ready")
 
     def receive(self, limit_s: float) -> dict[str, Any]:
         """The next answer. What a job was refused for is its machine's fault: others did the
         same."""
         try:
-            answer: dict[str, Any] = self._machine.ask(
-                "receive", self.stop, pid=self.pid, limit_s=limit_s
-            )
+            answer: dict[str, Any] = self._ask("receive", limit_s=limit_s)
         except WorkerDied:
             raise
         except FtaxError as error:
@@ -263,6 +261,9 @@ class RemoteWorker:
     def end(self) -> None:
         """End it and what it started."""
         self._machine.tell("end", pid=self.pid)
+
+    def _ask(self, method: str, **fields: Any) -> Any:
+        return self._machine.ask("call", self.stop, pid=self.pid, method=method, **fields)
 
 
 class Porter:
@@ -281,8 +282,7 @@ class Porter:
         """Do what the JSON asks for; the answer as JSON, or why there is none."""
         asked = json.loads(text)
         tasks: Mapping[str, Callable[..., Any]] = {
-            "open": self._open, "start": self._start, "send": self._send, "end": self._end,
-            "wait_until_ready": self._wait_until_ready, "receive": self._receive,
+            "open": self._open, "start": self._start, "call": self._call, "end": self._end,
             "close": self._close, "ping": lambda: None,
         }  # fmt: skip
         try:
@@ -317,14 +317,8 @@ class Porter:
         self._workers[worker.pid] = worker
         return worker.pid
 
-    def _send(self, pid: int, job: Any) -> None:
-        self._workers[pid].send(job)
-
-    def _wait_until_ready(self, pid: int) -> None:
-        self._workers[pid].wait_until_ready()
-
-    def _receive(self, pid: int, limit_s: float) -> dict[str, Any]:
-        return self._workers[pid].receive(limit_s)
+    def _call(self, pid: int, method: str, **given: Any) -> Any:
+        return getattr(self._workers[pid], method)(**given)
 
     def _end(self, pid: int) -> None:
         self._workers.pop(pid).end()
