@@ -160,7 +160,7 @@ def _run_pair(sides: Sequence[PairSide], plan: Plan) -> list[Measurement]:
     """One pair: the measurement of each side."""
     seed = random.Random(f"{plan.session} {plan.process_index}").randrange(1, 2**32)
     environment = {"PYTHONHASHSEED": str(seed)}
-    jobs = [{"side": side.to_dict(), "plan": asdict(plan)} for side in sides]
+    jobs = [{"side": side.to_dict(), "plan": plan.to_dict()} for side in sides]
     run = _run_apart if any(side.python for side in sides) else _run_forked
     answers = run(sides, jobs, seed, environment)
     return [
@@ -229,7 +229,7 @@ def serve_pair(job: Mapping[str, Any], line: Line) -> None:
 
 def serve_side(job: Mapping[str, Any], line: Line) -> None:
     """The task of one side: build, wait for the others, measure by turns, and answer."""
-    side, plan = PairSide.from_dict(job["side"]), Plan.from_dict(job["plan"])
+    side, plan = PairSide.from_dict(job["side"]), Plan(**job["plan"])
     turns = TurnTaker(line, expect_idle)
     with use_threads(side.setting.threads):
         loaded, prepared = _build(side)

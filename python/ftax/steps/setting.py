@@ -26,7 +26,7 @@ from ftax.errors import (
     check_fields,
     suggest,
 )
-from ftax.records.fields import FrozenMap
+from ftax.records.fields import FrozenMap, Nested
 from ftax.steps.spec import ATTENTIONS, TORCH_DTYPES, Attention, Dtype
 
 GradMode = Literal["inference", "no_grad", "grad"]
@@ -52,7 +52,7 @@ def _help(words: str, *flags: str, shown: str = "") -> dict[str, Any]:
 
 @check_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(Nested):
     """How a step is built and how it runs, with values that can be right; raises otherwise.
 
     Attributes:

@@ -14,10 +14,11 @@ choice does not depend on what is measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ftax.errors import FtaxError, RunnerError, check_count
+from ftax.records.record import Record
 from ftax.runtimes.prepare import open_capture, prepare
 from ftax.steps.given import Model, as_step, measuring, use_threads
 from ftax.steps.setting import Setting, SettingOptions, read_setting
@@ -136,7 +137,7 @@ def _measure(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchJob:
+class BenchJob(Record):
     """One benchmark that can be described in JSON: a model by name or path, not in memory."""
 
     model: str
@@ -144,16 +145,6 @@ class BenchJob:
     hosts: tuple[str, ...] = ("cpp",)
     setting: Setting = field(default_factory=Setting)
     plan: Plan = field(default_factory=Plan)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The job as JSON."""
-        return {**asdict(self), "setting": self.setting.to_dict()}
-
-    @classmethod
-    def from_dict(cls, job: Mapping[str, Any]) -> BenchJob:
-        """The job that `to_dict` wrote."""
-        setting, plan = Setting(**job["setting"]), Plan.from_dict(job["plan"])
-        return cls(**{**job, "hosts": tuple(job["hosts"]), "setting": setting, "plan": plan})
 
 
 def run_bench(job: BenchJob, progress: Progress | None = None) -> tuple[Measurement, ...]:

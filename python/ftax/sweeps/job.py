@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
+from ftax.records.record import Record
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
 
@@ -29,7 +30,7 @@ _OF_VARIANTS = tuple(item.name for item in fields(Setting) if item.name not in _
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Record):
     """What a cell asks of the site that measures it."""
 
     device: str  # "cpu", "cuda" (any GPU that is for all) or "cuda:1"
@@ -43,7 +44,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobCell:
+class JobCell(Record):
     """What is missing of one cell, by its place in the sweep.
 
     Attributes:
@@ -94,7 +95,7 @@ Cells = tuple[JobCell, ...]  # of one size, where nothing else is said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Record):
     """Cells by model, dtype and size, in the order in which they are to be measured.
 
     In the queue it has cells alone; where and how is said when a site takes it.
@@ -126,27 +127,17 @@ class Job:
         """The cells of each size, which are timed in the same rounds."""
         return [tuple(cells) for _, cells in groupby(self.cells, key=lambda cell: cell.size)]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The job as JSON, to be sent now: machines have no clock in common."""
-        cells = [{**asdict(cell), "setting": cell.setting.to_dict()} for cell in self.cells]
-        end_at = None if self.end_at is None else self.end_at - time.monotonic()
-        return {**asdict(replace(self, cells=())), "cells": cells, "end_at": end_at}
+        left_s = None if self.end_at is None else self.end_at - time.monotonic()
+        return {**Record.to_dict(self), "end_at": left_s}
 
     @classmethod
-    def from_dict(cls, job: Mapping[str, Any]) -> Job:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The job that `to_dict` wrote, just now."""
-        end_at = None if job["end_at"] is None else job["end_at"] + time.monotonic()
-        cells = [
-            {
-                **cell,
-                "setting": Setting(**cell["setting"]),
-                "wanted": Wanted(**cell["wanted"]),
-                "looks": tuple(cell["looks"]),
-            }
-            for cell in job["cells"]
-        ]
-        made = tuple(JobCell(**cell) for cell in cells)
-        return cls(**{**job, "cells": made, "plan": Plan.from_dict(job["plan"]), "end_at": end_at})
+        end_at = None if data["end_at"] is None else data["end_at"] + time.monotonic()
+        # Named, not bare: slots=True makes a new class, which a bare super() does not know.
+        return super(Job, cls).from_dict({**data, "end_at": end_at})
 
 
 def remove_done(cells: Iterable[JobCell], answer: Mapping[str, Any]) -> Cells:
