@@ -95,7 +95,7 @@ def test_what_a_runtime_takes_of_the_device_is_found_the_same_way_for_all():
         def mem_get_info(device):
             return 10_000 - sum(held.values()), 10_000
 
-    class Bench:
+    class CellTimer:
         job = SimpleNamespace(device="cuda:0")
 
         def __init__(self, own, needs_model):
@@ -119,7 +119,7 @@ def test_what_a_runtime_takes_of_the_device_is_found_the_same_way_for_all():
     def weigh(own, needs_model):
         held.clear()
         held["other models"] = 1000
-        return looks.weigh(Bench(own, needs_model), None, make_job_cell(4), Device)
+        return looks.weigh(CellTimer(own, needs_model), None, make_job_cell(4), Device)
 
     assert weigh(0, needs_model=True) == 200 + 30
     assert weigh(500, needs_model=False) == 500 + 30
@@ -369,7 +369,7 @@ def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):
         self.ready.clear()
 
     replace_runtimes(monkeypatch, {"large": prepare})
-    monkeypatch.setattr(module.Bench, "drop", drop)
+    monkeypatch.setattr(module.CellTimer, "drop", drop)
     monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
     _, said = run(make_job(1, 2, runtimes=("large",), looks=("trace",)))
     assert [rest["place"] for what, rest in said if what == "measured"] == [0, 1]
@@ -415,11 +415,11 @@ def test_models_of_a_job_are_timed_before_any_is_looked_at(monkeypatch):
 def test_models_give_way_to_the_one_that_is_short_of_memory():
     job = make_job(1, runtimes=("eager",))
     (kept,) = job.cells
-    bench = module.Bench(job, lambda *_, **__: None, lambda what: None)
-    bench.models = {
+    timer = module.CellTimer(job, lambda *_, **__: None, lambda what: None)
+    timer.models = {
         kept.build_key: "kept",
         replace(kept, model="resnet-50").build_key: "let go",
         ("broken",): OSError("no"),
     }
-    bench.drop(job.cells)
-    assert [*bench.models] == [kept.build_key, ("broken",)]
+    timer.drop(job.cells)
+    assert [*timer.models] == [kept.build_key, ("broken",)]

@@ -105,7 +105,7 @@ def test_joined_grids_have_each_cell_once():
         ({"models": "bert-base", "repetitions": -1}, "repetitions is -1; give a whole number"),
         ({"models": "bert-base", "repetitions": 2.0}, "repetitions is 2.0; give a whole number"),
         ({"models": "bert-base", "batches": ["8"]}, "batches has '8'"),
-        ({"models": "bert-base", "sequences": 4096}, "sequence is 4096.*at most 512.*of its own"),
+        ({"models": "bert-base", "sequences": 4096}, "sequence is 4096.*at most 512.*another grid"),
         ({"models": "resnet-50", "sequences": 128}, "takes images, which have none"),
         ({"models": "bert-base", "devices": "tpu"}, "devices has 'tpu'; .*give 'cpu'"),
         (

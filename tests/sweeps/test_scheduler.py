@@ -293,7 +293,7 @@ def test_a_machine_that_is_gone_is_named_with_what_it_lacks(tmp_path):
             store=store, queue=JobQueue(), progress=SweepProgress(None), looks={},
             retry_failed=False, seed=0,
         )  # fmt: skip
-        planner.welcome([make_site(None, machine=east)])
+        planner.add_sites([make_site(None, machine=east)])
         return planner.list_absent()
 
     (note,) = plan([make_measured(cells[0], machine=west.id)])

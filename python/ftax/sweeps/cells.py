@@ -67,7 +67,7 @@ class Ready:
     ahead: dict[int, Attempt] = field(default_factory=dict)  # how preparing went, until it is timed
 
 
-class Bench:
+class CellTimer:
     """The models of a job, and all that is ready to run of them."""
 
     def __init__(self, job: Job, say: Say, ask: Ask) -> None:
@@ -223,7 +223,7 @@ class Bench:
     def _attempt(self, cells: Cells, wanted: Sequence[JobCell]) -> dict[int, Attempt]:
         try:
             ready = self.get_ready(cells)
-        except Exception as error:  # whatever a model raises costs its cells alone
+        except Exception as error:  # costs its cells alone
             release(error)
             return {cell.place: Attempt(error=error) for cell in wanted}
         outcome = {

@@ -6,8 +6,8 @@ CPU, a sequence for images) refuses all of it. What belongs apart is written as 
 sweep takes together.
 
 A file says what to measure and nothing else. Where to and how carefully is the command line's, so
-that one file serves for a first look and for the real thing. So is trust: a file from somebody else
-names what is to be run, and brings no code with it.
+that one file serves for a first look and for the real thing. So is trust: a file names what is to
+be run, and brings no code with it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """The number of cells, none of which has to be made for it."""
+        """The number of cells, without making them."""
         return math.prod(self._factors.values())
 
     def _check_size(self) -> None:
@@ -153,13 +153,13 @@ class Grid:
                 if _split_device(device)[0].split(":")[0] not in spec.devices:
                     raise InvalidArgumentError(
                         f"runtimes has {runtime!r}, which does not run on {device!r}; put it into "
-                        f"a grid of its own with devices = {list(spec.devices)}"
+                        f"another grid with devices = {list(spec.devices)}"
                     )
 
     def _check_model(self, model: Any) -> None:
         """Raise InvalidArgumentError for no model, or for what it does not have."""
         spec = _find_zoo(model)
-        with _naming("", ", or put the model into a grid of its own"):
+        with _naming("", ", or put the model into another grid"):
             if spec is not None:
                 for sequence in self.sequences:
                     check_fits(spec, replace(self.setting, sequence=sequence))
@@ -276,7 +276,7 @@ def read_grids(path: str | os.PathLike[str], *, allow_libraries: bool = False) -
 
     Args:
         allow_libraries: the file may name shared libraries as runtimes; they would be loaded and
-            run with the rights of whoever sweeps.
+            run with the rights of the user.
 
     Raises InvalidArgumentError, naming the file and what is wrong in it.
     """
@@ -322,7 +322,7 @@ def _check_libraries(grid: Grid, allowed: bool) -> None:
 
 
 def split_runtime(text: str) -> tuple[str, str | None]:
-    """Name and host of "name/host"; None for a name alone, which may have slashes of its own."""
+    """Name and host of "name/host"; None for a name alone, which may have slashes too."""
     name, slash, host = text.rpartition("/")
     return (name, host) if slash and host in ("python", "cpp") else (text, None)
 

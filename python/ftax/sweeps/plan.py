@@ -179,7 +179,7 @@ def make_jobs(missing: Iterable[JobCell], seed: int) -> list[Job]:
     )
 
 
-# What is kept together: a model, then each dtype, which is a model of its own, then each size.
+# What is kept together: a model, then each dtype, for which it is built anew, then each size.
 _LEVELS: tuple[_Key, ...] = (
     lambda cell: cell.variant,
     lambda cell: cell.setting.dtype,
@@ -278,8 +278,8 @@ class Planner:
     seed: int
     machines: set[str] = field(default_factory=set, init=False)
 
-    def welcome(self, there: Sequence[Site]) -> int:
-        """Have machines that are new do what is theirs, and the first what is anybody's; how many
+    def add_sites(self, there: Sequence[Site]) -> int:
+        """Have machines that are new do what is theirs, and the first all else; how many
         cells lack something for that."""
         new = [site for site in there if site.machine.id not in self.machines]
         if not new:

@@ -97,7 +97,7 @@ class SweepProgress:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the rest will take; None as long as nobody can know."""
+        """Seconds that the rest will take; None before enough is done."""
         half_done = _READY_SHARE * len(self._ready)
         worked = len(self._finished) + half_done
         if worked < _LEAST_FOR_A_GUESS:

@@ -1,7 +1,7 @@
 """Runs a sweep: grids and a folder in, results out, with nothing lost that was measured.
 
-This process measures nothing. It takes answers of workers, of which one at a
-time measures on a device, and writes each to the results file before it listens for the next.
+This process measures nothing. It takes answers of workers, and writes each to the results file
+before it listens for the next.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def sweep(
                 retry_failed=retry_failed,
                 seed=seed,
             )
-            missing = planner.welcome(first)
+            missing = planner.add_sites(first)
             run = SweepRun(
                 utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
                 seed=seed,
@@ -172,7 +172,7 @@ def sweep(
             try:
                 for site, jobs in _share_exports(cells, scheduler.queue, first, place).items():
                     scheduler.export(jobs, site, exporters)
-                scheduler.run(planner.welcome)
+                scheduler.run(planner.add_sites)
             finally:
                 append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=scheduler.seconds))
             found = scheduler.store.collect()
@@ -209,7 +209,7 @@ def open_sites(
 
 def list_unlike_before(known: SweepResults, sites: Iterable[Site]) -> list[str]:
     """Devices of the same kind as one that the folder has results of, whose results are another
-    machine's all the same: nobody would guess that a number of threads makes them so."""
+    machine's all the same, as by another number of threads."""
     notes = []
     for now in {site.machine.id: site.machine for site in sites}.values():
         name = name_device(now.environment)

@@ -1,7 +1,7 @@
 """Keeps every site of a sweep busy: so many workers each, until nothing is left for it.
 
-Nobody waits for work. A worker's thread that finds none ends, and a site whose threads have ended
-gets new ones if there is something for it again, because a machine was lost that had it.
+No worker waits for jobs. The thread of one that finds none ends, and a site whose threads have
+ended gets new ones if there is something for it again, because a machine was lost that had it.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class Scheduler:
     _locks: dict[tuple[str, str], DeviceLock] = field(default_factory=dict, init=False)
     _losses: dict[int, int] = field(default_factory=dict, init=False)  # of machines, by place
     # What ran out of memory beside other workers, which is tried once more when they have ended.
-    _crowded: list[JobCell] = field(default_factory=list, init=False)
+    _kept: list[JobCell] = field(default_factory=list, init=False)
     _is_quiet: bool = field(default=False, init=False)  # one worker a device, from here on
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def run(self, welcome: Callable[[Sequence[Site]], object]) -> None:
-        """Until nothing is left, or the time is over. ``welcome`` is called with the sites that are
-        there whenever they were asked for, before any of them starts.
+    def run(self, add_sites: Callable[[Sequence[Site]], object]) -> None:
+        """Until nothing is left, or the time is over. ``add_sites`` is called with all
+        sites that are there, again and again, before any new one starts.
 
-        Raises RunnerError if something is left and nobody can do it.
+        Raises RunnerError if something is left that no site can do.
         """
         busy: Busy = {}
         alone_since: float | None = None
@@ -73,7 +73,7 @@ class Scheduler:
             try:
                 while True:
                     sites = self.sites.find()
-                    welcome(sites)
+                    add_sites(sites)
                     if not self.is_late:
                         self._start(sites, busy, threads, stop)
                     if busy:
@@ -81,7 +81,7 @@ class Scheduler:
                         _wait_a_while(busy)
                         continue
                     if not (self.is_late or self.queue.list_left()):
-                        self._put_back_crowded()
+                        self._put_back_kept()
                     if self.is_late or not self.queue.list_left():
                         return
                     alone_since = alone_since or time.monotonic()
@@ -202,27 +202,27 @@ class Scheduler:
                         elif result["say"] == "machine":
                             environment = Environment.from_dict(result["environment"])
                             machine = self.store.add_machine(environment)
-                        elif workers == 1 or not self._keep_crowded(result, job):
+                        elif workers == 1 or not self._keep_for_later(result, job):
                             self._note(result, machine, site.device)
             except MachineLost as lost:
                 self._give_up(site, supervisor, jobs, lost)
             finally:
                 self._spend(step, since, workers)
 
-    def _keep_crowded(self, result: Mapping[str, Any], job: Job) -> bool:
-        """Whether a cell failed for want of memory, of which other workers may hold what it lacked.
-        It is kept for later, then."""
+    def _keep_for_later(self, result: Mapping[str, Any], job: Job) -> bool:
+        """Whether a cell failed for want of memory, which other workers may hold: then it is kept
+        for when they have ended."""
         if result["say"] != "failed" or not is_out_of_memory(result["reason"]):
             return False
         with self._lock:
-            self._crowded += [cell for cell in job.cells if cell.place == result["place"]]
+            self._kept += [cell for cell in job.cells if cell.place == result["place"]]
         return True
 
-    def _put_back_crowded(self) -> None:
+    def _put_back_kept(self) -> None:
         with self._lock:
-            crowded, self._crowded = self._crowded, []
-        self.queue.add([Job(cells=(cell,)) for cell in crowded])
-        self._is_quiet = self._is_quiet or bool(crowded)
+            kept, self._kept = self._kept, []
+        self.queue.add([Job(cells=(cell,)) for cell in kept])
+        self._is_quiet = self._is_quiet or bool(kept)
 
     def _give_up(
         self, site: Site, supervisor: Supervisor, jobs: Sequence[Job], lost: MachineLost

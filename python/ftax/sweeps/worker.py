@@ -22,7 +22,7 @@ from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_condition import expect_idle
 from ftax.machines.nvml import open_gpu
 from ftax.steps.given import use_threads
-from ftax.sweeps.cells import Bench
+from ftax.sweeps.cells import CellTimer
 from ftax.sweeps.job import Ask, Cells, Job, Say
 from ftax.sweeps.sites import DEVICES, describe_machine
 from ftax.timing.session import quiet
@@ -63,15 +63,15 @@ def run_job(job: Job, say: Say, ask: Ask = lambda purpose: None) -> bool:
         torch.cuda.set_device(job.device)
     with use_threads(job.threads):
         say("machine", environment=collect_environment(device=job.device).to_dict())
-        bench = Bench(job, say, ask)
+        timer = CellTimer(job, say, ask)
         if job.exports:
             for cells in job.sizes:
-                bench.export_size(cells)
+                timer.export_size(cells)
             return True
         if job.threads_ahead is not None:
             with use_threads(job.threads_ahead):
-                bench.get_ready_ahead(_take_in_time(job))
-            bench.wait()
+                timer.get_ready_ahead(_take_in_time(job))
+            timer.wait()
         timed: list[Cells] = []
         noisy = {}
         with _keep_ready(job.device):
@@ -79,19 +79,19 @@ def run_job(job: Job, say: Say, ask: Ask = lambda purpose: None) -> bool:
                 if is_late(job, [*timed, cells]):
                     say("late")
                     break
-                if outcome := bench.time_size(cells):
+                if outcome := timer.time_size(cells):
                     noisy[cells] = outcome
                 timed.append(cells)
             for cells, outcome in noisy.items():
                 if not is_late(job, timed):
-                    bench.time_again(cells, outcome)
+                    timer.time_again(cells, outcome)
         wanted = [cells for cells in timed if any(cell.looks for cell in cells)]
         if not wanted:
             return True
-        bench.wait()  # unless something was timed
+        timer.wait()  # unless something was timed
         from ftax.sweeps.looks import look_at
 
-        look_at(bench, wanted)
+        look_at(timer, wanted)
         return False
 
 

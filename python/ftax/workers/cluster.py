@@ -1,10 +1,10 @@
 """Worker processes on the machines of a Ray cluster.
 
-The surprising choice: Ray only reaches a machine. An actor there starts workers as a process of its
-own would be started by hand, from the environment that `ray start` had, and hands lines on. Nothing
-is measured in one of Ray's processes, and what goes over is JSON, both ways.
+Ray only reaches a machine. An actor there starts workers as one would by hand, from the environment
+that `ray start` had, and hands lines on. Nothing is measured in one of Ray's processes, and what is
+sent is JSON, both ways.
 
-Whoever reaches Ray's port can run code on all of its machines; docs/fleet.md says what to do.
+Who reaches Ray's port can run code on all of its machines; docs/fleet.md says what to do.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Cluster:
         return self._nodes
 
     def take(self, node: Node, environment: Mapping[str, str]) -> RemoteMachine:
-        """Take a whole node, as soon as nobody else has a part of it."""
+        """Take a whole node, as soon as no other job has a part of it."""
         return RemoteMachine(self._ray, node, environment)
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class RemoteMachine:
         )
 
     def open(self, stop: Stop) -> None:
-        """Wait until nobody else has a part of it. Raises what `ask` raises."""
+        """Wait until no other job has a part of it. Raises what `ask` raises."""
         found = self.ask("open", stop, environment=self._environment, folder=os.getcwd())
         self.host, self.gpus = found["host"], tuple(found["gpus"])
         self.name, self.niceness = found["name"] or self.name, found["niceness"]
@@ -291,7 +291,7 @@ class Porter:
             return json.dumps({"died": str(death), "killed": death.killed})
         except FtaxError as error:
             return json.dumps({"error": name_kind(error), "reason": str(error)})
-        except Exception as error:  # never pickled: a pickle is code to whoever reads it
+        except Exception as error:  # never pickled: a pickle is code to its reader
             return json.dumps({"error": RunnerError.__name__, "reason": describe(error)})
 
     def _open(self, environment: dict[str, str], folder: str) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def read_environment(pid: int) -> dict[str, str]:
 
 def _check_address(address: str) -> None:
     """Raise InvalidArgumentError for what is no address, and UnavailableError, within seconds,
-    unless somebody listens there."""
+    unless something listens there."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536 or "://" in address:
         raise InvalidArgumentError(
