@@ -27,6 +27,7 @@ from ftax.steps.setting import Setting, read_setting
 
 Group = Callable[..., Any]
 Command = Callable[..., None]
+Sites = Mapping[str, Any]  # keywords of `ftax.sweep`: where its workers run
 PlanChanges = Mapping[str, Any]  # fields of a Plan, by name: those that were given
 
 _TWO_ON_STDOUT = typer.BadParameter(
@@ -85,26 +86,6 @@ ModelName = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="That share a GPU: they get ready side by side, and one at a time measures. As many "
-        "as have room, up to 4.",
-    ),
-]
-On = Annotated[
-    str,
-    typer.Option(
-        "--on",
-        help="local: this machine. ray, or ray=HOST:PORT: the machines of a Ray cluster share the "
-        "cells (docs/fleet.md).",
-    ),
-]
-Mixed = Annotated[
-    bool,
-    typer.Option("--mixed", help="Of a cluster: machines with other software too, marked."),
-]
 Label = Annotated[
     str, typer.Option(help="What to call the result, such as before; `ftax compare` reads it.")
 ]
@@ -126,6 +107,7 @@ def _option(panel: str, help: str, *names: str, **more: Any) -> OptionInfo:
 
 _in_setting = functools.partial(_option, "What is run, and how")
 _in_plan = functools.partial(_option, "How it is timed")
+_in_sites = functools.partial(_option, "Where it is run")
 _in_output = functools.partial(_option, "What comes out")
 
 
@@ -219,6 +201,34 @@ def _check_in_plan(name: str, value: Any) -> None:
         raise InvalidArgumentError(
             f"{named} is {value:g}; it is a share of the mean, and 0.01 is 1 %: give less than 1"
         )
+
+
+def make_sites(
+    *,
+    gpus: Annotated[str, _in_sites("GPUs that share the cells of device cuda, such as 0,1.")] = "0",
+    workers: Annotated[
+        int | None,
+        _in_sites(
+            "That share a GPU: they get ready side by side, and one at a time measures. As many as "
+            "have room, up to 4.",
+            min=1,
+        ),
+    ] = None,
+    on: Annotated[
+        str,
+        _in_sites(
+            "local: this machine. ray, or ray=HOST:PORT: the machines of a Ray cluster share the "
+            "cells (docs/fleet.md).",
+            "--on",
+        ),
+    ] = "local",
+    mixed: Annotated[
+        bool, _in_sites("Of a cluster: machines with other software too, marked.", "--mixed")
+    ] = False,
+) -> Sites:
+    """Where the workers of a sweep run."""
+    shared = [f"cuda:{number}" for number in parse_numbers("--gpus", gpus)]
+    return {"gpus": shared, "workers": workers, "on": on, "mixed": mixed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

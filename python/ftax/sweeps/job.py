@@ -112,7 +112,6 @@ class Job(Record):
     threads: int = 1
     plan: Plan = field(default_factory=Plan)
     trace_iterations: int = 3
-    utilisation_s: float = 0.5
     threads_ahead: int | None = None
     exports: bool = False
     end_at: float | None = None

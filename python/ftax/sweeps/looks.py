@@ -28,6 +28,7 @@ from ftax.sweeps.job import FOUND, LOOKS, Cells, JobCell
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import quiet
 
+_COUNTERS_S = 0.5  # of requests, while counters are read
 _SLOW = 1.15  # times as long as timed, from which on counters are read again
 _MORE_RUNS = 3
 
@@ -73,7 +74,7 @@ def _try(timer: CellTimer, cells: Cells, cell: JobCell, look: str) -> dict[str, 
         if look == "trace":
             return read_trace(ready.workspace.loaded, prepared, timer.job.trace_iterations)
         timed_ns = timer.latency_ns.get(cell.place)
-        return read_counters(prepared, timer.job.device, timer.job.utilisation_s, timed_ns)
+        return read_counters(prepared, timer.job.device, _COUNTERS_S, timed_ns)
     except Exception as error:  # the cell has its rounds, and keeps them
         release(error)
         return {"fact": describe_fault(error)}

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypedDict
 
 from ftax.errors import InvalidArgumentError, UnavailableError, check_count, check_number
 from ftax.machines.differences import TELLING_APART, describe_difference, find_differences
@@ -44,6 +45,15 @@ _ALL_ROUNDS = 1e-6  # a precision that is never met: unless the time limit comes
 # How long a sweep stays with a size.
 FULL = Plan(max_rounds=20, round_ms=5.0, duration_s=2.0, patience_s=0.5, target_ratio=_ALL_ROUNDS)
 QUICK = Plan(max_rounds=4, round_ms=4.0, duration_s=0.5, target_ratio=_ALL_ROUNDS)
+
+
+class SiteOptions(TypedDict, total=False):
+    """The keywords of `sweep` that say where its workers run."""
+
+    gpus: Sequence[str]
+    workers: int | None
+    on: str
+    mixed: bool
 
 
 def sweep(

@@ -165,7 +165,7 @@ class RemoteMachine:
         self._ray, self._environment = ray, dict(environment)
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         self._actor = (
-            ray.remote(Porter)
+            ray.remote(Agent)
             .options(
                 num_cpus=node.cpus,
                 num_gpus=node.gpus,
@@ -186,7 +186,7 @@ class RemoteMachine:
         return RemoteWorker(self, self.ask("start", stop, task=task), stop)
 
     def ask(self, what: str, stop: Stop | None = None, **fields: Any) -> Any:
-        """What the `Porter` there answers.
+        """What the `Agent` there answers.
 
         Raises:
             MachineLost: it does not answer any more.
@@ -266,7 +266,7 @@ class RemoteWorker:
         return self._machine.ask("call", self.stop, pid=self.pid, method=method, **fields)
 
 
-class Porter:
+class Agent:
     """In a process of Ray's on a machine: starts workers there, and hands lines on.
 
     It has one method, which takes and gives JSON. Workers end when the thread that started them
