@@ -1,8 +1,8 @@
 """What the site has beside the pages of docs/: see mkdocs.yml.
 
-The surprising choice: nothing links to a repository. README, CONTRIBUTING and CHANGELOG are pages
-of the site, and any other file outside docs/ that a page links to is copied into it under `files/`,
-so that a link is checked when the site is built, and is as old as the page that has it.
+Nothing links to a repository. README, CONTRIBUTING and CHANGELOG are pages of the site, and any
+other file outside docs/ that a page links to is copied into it under `files/`, so that a link is
+checked when the site is built, and is as old as the page that has it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ENTRIES = dict(re.findall(r"^- \*\*(.+?)\*\*: (.+)$", GLOSSARY.read_text("utf-8"), re.MULTILINE))
 MOST = 50
 RETIRED = {  # what we no longer write, and what we write
+    "crews?": "workers of a site",
     "culprit": "cause",
+    "lanes?": "worker",
     "second opinion": "independent check",
     "strikes?": "remove what is done",
     "traps?": "fault",

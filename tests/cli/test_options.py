@@ -2,6 +2,7 @@
 
 import re
 import typing
+from dataclasses import fields
 
 import pytest
 from typer.main import get_command
@@ -14,7 +15,7 @@ from ftax.cli.ending import run
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.choice import TaxOptions
 from ftax.steps.setting import Setting
-from ftax.sweeps.setup import FULL, QUICK
+from ftax.sweeps.run import FULL, QUICK
 from ftax.timing.session import Plan
 
 MEASURING = {"tax", "bench", "compare", "knee", "trace", "ops"}  # one model, now
@@ -85,6 +86,12 @@ def test_every_option_of_a_group_is_in_the_table():
     assert flags == set(TABLE)
 
 
+def test_an_option_of_a_setting_is_declared_once():
+    """As a field of it: what is not of the command line, or has another form there, is named."""
+    names = {item.name for item in fields(Setting)} - {"seed", "grad_mode", "runtime_options"}
+    assert {*o._list_options(o.make_setting)} == {*names, "no_grad", "settings"}
+
+
 GIVEN = (
     "--dtype", "fp16", "--device", "cuda", "--batch", "3", "--seq", "5", "--tiny", "--attention",
     "eager", "--use-cache", "--step", "decode", "--tokens", "4", "--cache", "static", "--sample",
@@ -127,7 +134,7 @@ def check_plan(plan, **usual):
 
 
 def test_one_setting_and_one_plan_reach_a_job(monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.processes.run_repeatedly", stop)
+    monkeypatch.setattr("ftax.sweeps.bench.run_repeatedly", stop)
     (job,) = see("bench", "gpt2", "--mode", "throughput", *GIVEN, *TIMED).arguments
     assert job.setting == WANTED
     check_plan(job.plan, mode="throughput")
@@ -223,8 +230,8 @@ def test_nothing_that_a_receipt_holds_is_named_twice():
 # What each command with numbers among its options is given beside them, and what begins its work.
 WORK = {
     "tax": (("bert-1x64",), "ftax.ladders.tax.load"),
-    "bench": (("bert-1x64",), "ftax.sweeps.processes.run_job"),
-    "compare": (("bert-1x64", "gpt2"), "ftax.sweeps.processes.run_job"),
+    "bench": (("bert-1x64",), "ftax.sweeps.bench.run_bench"),
+    "compare": (("bert-1x64", "gpt2"), "ftax.sweeps.bench.run_bench"),
     "knee": (("bert-1x64",), "ftax.steps.load.load_model"),
     "sweep": (("--model", "bert-1x64"), "ftax.sweeps.run.lock_folder"),
     "trace": (("bert-1x64",), "ftax.ladders.trace._ready_on_gpu"),

@@ -16,11 +16,11 @@ from typing import Any
 
 from ftax.errors import RunnerError
 from ftax.machines.environment import collect_environment
-from ftax.sweeps.crews import Crews
-from ftax.sweeps.job import LOOKS, Group, Job
-from ftax.sweeps.plan import Task, TaskQueue, choose_items, make_tasks
+from ftax.sweeps.job import LOOKS, Cells, Job
+from ftax.sweeps.plan import JobQueue, choose_missing, make_jobs
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.sites import Site
 from ftax.sweeps.store import CellStore
 from ftax.timing.cell import Cell
@@ -48,12 +48,12 @@ def make_failed(cell: Cell, *, machine: str = MACHINE.id, **changes: Any) -> Swe
     return SweepCell(cell=cell, machine=machine, **{**fields, **changes})
 
 
-def list_places(job: Job | Task) -> list[int]:
+def list_places(job: Job) -> list[int]:
     """Of all its cells."""
-    return [item.place for group in job.groups for item in group.items]
+    return [cell.place for cell in job.cells]
 
 
-_pids = count()
+_pids = count(1)
 
 
 class ScriptedWorker:
@@ -92,24 +92,24 @@ class ScriptedWorker:
         self._at("start", [])
         yield {"say": "machine", "environment": collect_environment().to_dict()}
         yield self._begin("build", list_places(job))
-        timed = job.groups if job.end_at is None else job.groups[:1]
-        for group in timed:
-            yield from self._time(group)
-        if timed != job.groups:
+        timed = job.sizes if job.end_at is None else job.sizes[:1]
+        for cells in timed:
+            yield from self._time(cells)
+        if timed != job.sizes:
             yield {"say": "late"}
         for look in LOOKS:
-            for group in timed:
-                for item in group.items:
-                    if look in item.looks:
-                        yield self._begin(look, [item.place])
-                        self._at(look, [item.place])
-                        yield {"say": "looked", "place": item.place, "look": look, "fact": "found",
+            for cells in timed:
+                for cell in cells:
+                    if look in cell.looks:
+                        yield self._begin(look, [cell.place])
+                        self._at(look, [cell.place])
+                        yield {"say": "looked", "place": cell.place, "look": look, "fact": "found",
                                "seconds": 1.0, "fields": {"busy_ns": 2.0}}  # fmt: skip
-        yield {"say": "done", "result": not any(i.looks for g in job.groups for i in g.items)}
+        yield {"say": "done", "result": not any(cell.looks for cell in job.cells)}
 
-    def _time(self, group: Group) -> Iterator[dict[str, Any]]:
-        places = [item.place for item in group.items if item.time]
-        is_first = group == self.jobs[self.number].groups[0]
+    def _time(self, cells: Cells) -> Iterator[dict[str, Any]]:
+        places = [cell.place for cell in cells if cell.time]
+        is_first = cells == self.jobs[self.number].sizes[0]
         for place in places:
             if is_first:  # and the GPU not this worker's yet
                 yield {"say": "ask", "purpose": "going on"}
@@ -118,7 +118,7 @@ class ScriptedWorker:
         if places and is_first:
             yield {"say": "ask", "purpose": "measuring"}
         reason = None
-        for step in ("count", "measure") if group.count else ("measure",):
+        for step in ("count", "measure") if cells[0].count else ("measure",):
             if places:
                 yield self._begin(step, places)
                 reason = self._at(step, places)
@@ -127,7 +127,7 @@ class ScriptedWorker:
                 yield {"say": "failed", "place": place, "status": "failed", "reason": reason}
                 continue
             yield {"say": "measured", "place": place, "seconds": 1.0, "values_ns": [5.0, 7.0],
-                   "facts": {}, "warnings": ["apart"] if group.apart else []}  # fmt: skip
+                   "facts": {}, "warnings": ["apart"] if cells[0].apart else []}  # fmt: skip
 
     def _begin(self, step: str, places: list[int]) -> dict[str, Any]:
         return {"say": "begin", "step": step, "places": places}
@@ -138,7 +138,7 @@ class ScriptedWorker:
 
 
 def script_workers(script: Script) -> type[ScriptedWorker]:
-    """Workers that follow ``script``, for `run_lanes`."""
+    """Workers that follow ``script``, for `run_cells`."""
     return type(
         "Scripted",
         (ScriptedWorker,),
@@ -183,7 +183,7 @@ def die(reason: str = "it died", *, killed: bool = False) -> None:
     raise WorkerDied(reason, killed=killed)
 
 
-def run_lanes(
+def run_cells(
     workers_of: type[ScriptedWorker],
     folder: Path,
     cells: Sequence[Cell],
@@ -195,24 +195,24 @@ def run_lanes(
     time_limit_s: float | None = None,
     workers: int = 1,
 ) -> dict[int, SweepCell]:
-    """Run cells with scripted workers, one lane a device, or several that take turns; the last line
-    of each cell.
+    """Run cells with scripted workers, one a device, or several that share it; the last line of
+    each cell.
 
-    With a time limit, a worker times the first of its groups and is late for the others.
+    With a time limit, a worker times the first of its sizes and is late for the others.
     """
     end_at = None if time_limit_s is None else time.monotonic() + time_limit_s
     store = CellStore(folder, tuple(cells), known)
     sites = [make_site(workers_of, device) for device in devices]
-    items = choose_items(
+    missing = choose_missing(
         cells,
         known=store.known,
         looks={cell.key(): looks for cell in cells},
         sites=sites,
         retry_failed=retry_failed,
     )
-    crews = Crews(
+    scheduler = Scheduler(
         store=store,
-        queue=TaskQueue(make_tasks(cells, items, 0)),
+        queue=JobQueue(make_jobs(missing, 0)),
         progress=SweepProgress(None),
         sites=FixedSites(sites),
         plan=Plan(),
@@ -221,7 +221,7 @@ def run_lanes(
         end_at=end_at,
         workers=workers,
     )
-    crews.run(lambda there: None)
+    scheduler.run(lambda there: None)
     return {
         place: list(store.known[cell.key()].values())[-1]
         for place, cell in enumerate(cells)

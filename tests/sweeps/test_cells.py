@@ -19,9 +19,9 @@ from ftax.runtimes.spec import RuntimeSpec
 from ftax.steps.setting import Setting
 from ftax.steps.work import Work
 from ftax.sweeps import cells as module
-from ftax.sweeps import facts, looks, work
-from ftax.sweeps.job import LOOKS, Group, Item, Job
-from ftax.sweeps.work import run_job
+from ftax.sweeps import looks, worker
+from ftax.sweeps.job import LOOKS, Job, JobCell, Wanted
+from ftax.sweeps.worker import run_job
 from ftax.timing.session import Plan
 
 NOISY = module._NOISY
@@ -36,18 +36,21 @@ def without_neighbours(monkeypatch):
 
 def make_job(*batches, model="bert-1x64", runtimes=("eager",), looks=()):
     places = iter(range(100))
-    groups = tuple(
-        Group(
-            model=model,
-            setting=Setting(dtype="fp32", batch=batch, tiny=True),
-            items=tuple(
-                Item(place=next(places), runtime=name, host="python", looks=looks)
-                for name in runtimes
-            ),
+    cells = tuple(
+        make_job_cell(
+            next(places), model, name, Setting(dtype="fp32", batch=batch, tiny=True), looks=looks
         )
         for batch in batches
+        for name in runtimes
     )
-    return Job(device="cpu", groups=groups, threads=1, plan=PLAN)
+    return Job(device="cpu", cells=cells, threads=1, plan=PLAN)
+
+
+def make_job_cell(place, model="bert-1x64", runtime="eager", setting=None, **changes):
+    return JobCell(
+        place=place, model=model, runtime=runtime, setting=setting or Setting(), host="python",
+        wanted=Wanted(device="cpu"), **changes,
+    )  # fmt: skip
 
 
 def run(job):
@@ -92,7 +95,7 @@ def test_what_a_runtime_takes_of_the_device_is_found_the_same_way_for_all():
         def mem_get_info(device):
             return 10_000 - sum(held.values()), 10_000
 
-    class Bench:
+    class CellTimer:
         job = SimpleNamespace(device="cuda:0")
 
         def __init__(self, own, needs_model):
@@ -103,10 +106,10 @@ def test_what_a_runtime_takes_of_the_device_is_found_the_same_way_for_all():
             if not self.needs_model:
                 held.pop("model", None)
 
-        def get_ready(self, group):
+        def get_ready(self, cells):
             held["model"] = 200
 
-        def prepare(self, ready, item):
+        def prepare(self, ready, cell):
             held["runtime"] = self.own
             return SimpleNamespace(run=lambda: None)
 
@@ -116,8 +119,7 @@ def test_what_a_runtime_takes_of_the_device_is_found_the_same_way_for_all():
     def weigh(own, needs_model):
         held.clear()
         held["other models"] = 1000
-        item = Item(place=4, runtime="eager", host="python")
-        return looks.weigh(Bench(own, needs_model), None, item, Device)
+        return looks.weigh(CellTimer(own, needs_model), None, make_job_cell(4), Device)
 
     assert weigh(0, needs_model=True) == 200 + 30
     assert weigh(500, needs_model=False) == 500 + 30
@@ -206,7 +208,7 @@ def test_counters_of_what_was_timed_elsewhere_are_read_once(monkeypatch):
 
 def test_who_is_late_looks_at_what_was_timed_and_leaves_the_rest(monkeypatch):
     monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
-    monkeypatch.setattr(work, "is_late", lambda job, groups: len(groups) > 1)
+    monkeypatch.setattr(worker, "is_late", lambda job, sizes: len(sizes) > 1)
     clean, said = run(make_job(1, 2, looks=("trace",)))
     assert not clean
     answers = [(what, rest.get("place")) for what, rest in said if what not in ("begin", "machine")]
@@ -305,7 +307,7 @@ def test_the_second_time_counts_only_if_it_was_better(monkeypatch):
 def test_nothing_is_timed_again_without_time_for_it(monkeypatch):
     disturb(monkeypatch, 1.0)
     late = iter([False, True])
-    monkeypatch.setattr(work, "is_late", lambda *_: next(late))
+    monkeypatch.setattr(worker, "is_late", lambda *_: next(late))
     _, said = run(make_job(1))
     assert list_measured(said) == [(0, 3, None)]
 
@@ -333,22 +335,22 @@ def test_who_gets_ready_beside_others_has_its_share_of_the_threads(monkeypatch):
 
 def test_no_more_is_made_ready_than_there_is_time_to_time_and_look_at():
     job = replace(make_job(*range(1, 11), looks=("trace",)), threads_ahead=1)
-    assert [*work._take_in_time(job)] == [*job.groups]
-    left_s = work._GROUP_S + 4 * (work._LATER_GROUP_S + work._LOOK_S["trace"])
-    taken = [*work._take_in_time(replace(job, end_at=time.monotonic() + left_s))]
-    assert taken == [*job.groups[:4]]
+    assert [*worker._take_in_time(job)] == job.sizes
+    left_s = worker._SIZE_S + 4 * (worker._LATER_SIZE_S + worker._LOOK_S["trace"])
+    taken = [*worker._take_in_time(replace(job, end_at=time.monotonic() + left_s))]
+    assert taken == job.sizes[:4]
 
 
 def test_looks_need_more_time_the_more_of_them_there_are():
     now = time.monotonic()
     job = make_job(*range(1, 11), looks=("trace",))
-    assert not work.is_late(job, job.groups)
-    job = replace(job, end_at=now + work._GROUP_S + 5 * work._LOOK_S["trace"])
-    assert not work.is_late(job, job.groups[:4])
-    assert work.is_late(job, job.groups[:6])
-    anew = [replace(group, items=(replace(group.items[0], time=False),)) for group in job.groups]
-    assert work.is_late(job, anew[:1])  # which has to be made ready again
-    assert work.is_late(replace(job, end_at=now), job.groups[:1])
+    assert not worker.is_late(job, job.sizes)
+    job = replace(job, end_at=now + worker._SIZE_S + 5 * worker._LOOK_S["trace"])
+    assert not worker.is_late(job, job.sizes[:4])
+    assert worker.is_late(job, job.sizes[:6])
+    anew = [(replace(cell, time=False),) for cell in job.cells]
+    assert worker.is_late(job, anew[:1])  # which has to be made ready again
+    assert worker.is_late(replace(job, end_at=now), job.sizes[:1])
 
 
 def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):
@@ -362,12 +364,12 @@ def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):
         alive.append(workspace.loaded.batch)
         return prepare_eager(workspace, host)
 
-    def drop(self, group):
+    def drop(self, cells):
         alive.clear()
         self.ready.clear()
 
     replace_runtimes(monkeypatch, {"large": prepare})
-    monkeypatch.setattr(module.Bench, "drop", drop)
+    monkeypatch.setattr(module.CellTimer, "drop", drop)
     monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
     _, said = run(make_job(1, 2, runtimes=("large",), looks=("trace",)))
     assert [rest["place"] for what, rest in said if what == "measured"] == [0, 1]
@@ -377,11 +379,11 @@ def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):
 
 def test_a_model_that_cannot_be_built_answers_for_all_its_cells():
     job = make_job(1, 2, model="resnet-50")
-    groups = [
-        replace(group, setting=Setting(batch=group.setting.batch, attention="sdpa"))
-        for group in job.groups
-    ]
-    _, said = run(replace(job, groups=tuple(groups)))
+    cells = tuple(
+        replace(cell, setting=Setting(batch=cell.setting.batch, attention="sdpa"))
+        for cell in job.cells
+    )
+    _, said = run(replace(job, cells=cells))
     failed = [rest for what, rest in said if what == "failed"]
     assert [rest["place"] for rest in failed] == [0, 1]
     assert all("no attention to choose" in rest["reason"] for rest in failed)
@@ -391,21 +393,20 @@ def test_a_model_that_cannot_be_built_answers_for_all_its_cells():
 def test_work_is_counted_or_the_reason_is_a_warning(monkeypatch):
     work = {"macs": 7, "operators": 5, "modules": 3}
     monkeypatch.setattr("ftax.steps.work.count_work", lambda loaded: Work(**work))
-    assert facts.count(None) == (work, "")
+    assert module.count_work_of(None) == (work, "")
 
     def fail(loaded):
         raise KeyError("einsum")
 
     monkeypatch.setattr("ftax.steps.work.count_work", fail)
-    assert facts.count(None) == ({}, "work was not counted: KeyError: 'einsum'")
+    assert module.count_work_of(None) == ({}, "work was not counted: KeyError: 'einsum'")
 
 
 def test_models_of_a_job_are_timed_before_any_is_looked_at(monkeypatch):
     monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
     first = make_job(1, looks=("trace",))
-    second = make_job(1, model="resnet-50", looks=("trace",)).groups
-    moved = replace(second[0], items=(replace(second[0].items[0], place=1),))
-    _, said = run(replace(first, groups=(*first.groups, moved)))
+    (second,) = make_job(1, model="resnet-50", looks=("trace",)).cells
+    _, said = run(replace(first, cells=(*first.cells, replace(second, place=1))))
     steps = [step for step, _ in list_steps(said) if step in ("build", "measure", "trace")]
     assert steps == ["build", "measure", "build", "measure", "trace", "trace"]
     assert {rest["place"] for what, rest in said if what == "looked"} == {0, 1}
@@ -413,12 +414,12 @@ def test_models_of_a_job_are_timed_before_any_is_looked_at(monkeypatch):
 
 def test_models_give_way_to_the_one_that_is_short_of_memory():
     job = make_job(1, runtimes=("eager",))
-    other = replace(job.groups[0], model="resnet-50")
-    bench = module.Bench(job, lambda *_, **__: None, lambda what: None)
-    bench.models = {
-        job.groups[0].build_key: "kept",
-        other.build_key: "let go",
+    (kept,) = job.cells
+    timer = module.CellTimer(job, lambda *_, **__: None, lambda what: None)
+    timer.models = {
+        kept.build_key: "kept",
+        replace(kept, model="resnet-50").build_key: "let go",
         ("broken",): OSError("no"),
     }
-    bench.drop(job.groups[0])
-    assert [*bench.models] == [job.groups[0].build_key, ("broken",)]
+    timer.drop(job.cells)
+    assert [*timer.models] == [kept.build_key, ("broken",)]

@@ -9,33 +9,37 @@ import pytest
 from ftax.errors import InvalidArgumentError
 from ftax.records.store import read_records
 from ftax.steps.setting import Setting
-from ftax.sweeps import exports
-from ftax.sweeps.crews import Crews
 from ftax.sweeps.grid import Grid
-from ftax.sweeps.job import Job
-from ftax.sweeps.plan import TaskQueue, choose_items, make_tasks
+from ftax.sweeps.job import Job, Wanted
+from ftax.sweeps.plan import (
+    JobQueue,
+    choose_missing,
+    make_export_jobs,
+    make_jobs,
+    read_exported,
+)
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.results import EXPORTS_FILE, RUNS_FILE, read_times
-from ftax.sweeps.room import choose_exporters
 from ftax.sweeps.run import run_sweep
-from ftax.sweeps.sites import Wanted
+from ftax.sweeps.scheduler import Scheduler
+from ftax.sweeps.sites import choose_exporters
 from ftax.sweeps.store import CellStore
 from ftax.timing.session import Plan
 from ftax.workers.process import WorkerDied
 from support.sweeps import FixedSites, list_places, make_cell, make_site
 
 
-def make_all_units(cells, devices=("cpu",), exported=()):
-    items = choose_items(cells, known={}, looks={}, sites=())
+def make_all_jobs(cells, devices=("cpu",), exported=()):
+    missing = choose_missing(cells, known={}, looks={}, sites=())
     wanted = [Wanted(device=device) for device in devices]
-    return exports.make_units(make_tasks(cells, items, 0), cells, wanted, set(exported))
+    return make_export_jobs(make_jobs(missing, 0), cells, wanted, set(exported))
 
 
-def places(units):
-    return [sorted(list_places(unit)) for unit in units]
+def places(jobs):
+    return [sorted(list_places(job)) for job in jobs]
 
 
-def test_a_unit_is_a_few_sizes_of_a_model_in_one_dtype():
+def test_a_job_of_exports_is_a_few_sizes_of_a_model_in_one_dtype():
     cells = [
         make_cell("eager"),
         make_cell("torchscript"),
@@ -45,18 +49,18 @@ def test_a_unit_is_a_few_sizes_of_a_model_in_one_dtype():
         make_cell("aoti", model="other", device="cuda"),
         make_cell("aoti", model="other"),
     ]
-    units = places(make_all_units(cells, ("cpu", "cuda")))
-    assert [1] in units
-    several = [set(unit) for unit in units if len(unit) > 1]
+    jobs = places(make_all_jobs(cells, ("cpu", "cuda")))
+    assert [1] in jobs
+    several = [set(job) for job in jobs if len(job) > 1]
     assert sorted(map(len, several)) == [2, 4] and set.union(*several) == {2, 3, 4, 5, 6, 7}
     # It is not known which of several GPUs will take a cell.
-    assert [8] in units and [8] not in places(make_all_units(cells, ("cpu",)))
-    on_gpu = [unit for unit in make_all_units(cells, ("cpu", "cuda")) if list_places(unit) == [8]]
-    assert on_gpu[0].wanted == Wanted(device="cuda")
+    assert [8] in jobs and [8] not in places(make_all_jobs(cells, ("cpu",)))
+    on_gpu = [job for job in make_all_jobs(cells, ("cpu", "cuda")) if list_places(job) == [8]]
+    assert on_gpu[0].cells[0].wanted == Wanted(device="cuda")
     # What times kernels to choose among them has to have the GPU to itself.
-    assert [9] not in units and [10] in units
+    assert [9] not in jobs and [10] in jobs
     done = [cells[place].key() for place in (1, 2, 3, 4, 6, 10)]
-    assert places(make_all_units(cells, ("cpu",), done)) == [[5, 7]]
+    assert places(make_all_jobs(cells, ("cpu",), done)) == [[5, 7]]
 
 
 @pytest.mark.parametrize(
@@ -114,13 +118,13 @@ def test_a_worker_that_dies_costs_what_it_had_and_no_more(tmp_path, monkeypatch)
     cells = [make_cell("torchscript", model=f"m{number}") for number in range(4)]
     told = []
     site = make_site(DyingWorker)
-    crews = Crews(
-        store=CellStore(tmp_path, cells, ()), queue=TaskQueue(), plan=Plan(),
+    scheduler = Scheduler(
+        store=CellStore(tmp_path, cells, ()), queue=JobQueue(), plan=Plan(),
         progress=SweepProgress(lambda *what: told.append(what[0])), sites=FixedSites([site]),
         trace_iterations=1, limit_s=1.0, end_at=None,
     )  # fmt: skip
-    crews.export(make_all_units(cells), site, 2)
-    assert exports.read_exported(tmp_path) == {cells[place].key() for place in (0, 2, 3)}
+    scheduler.export(make_all_jobs(cells), site, 2)
+    assert read_exported(tmp_path) == {cells[place].key() for place in (0, 2, 3)}
     assert len(told) == 4 and all("of 4: m" in text for text in told)
     assert DyingWorker.started <= 3
 

@@ -11,9 +11,9 @@ import pytest
 import ftax
 from ftax.machines.gpu_condition import expect_idle
 from ftax.steps.setting import Setting
-from ftax.sweeps.processes import BenchJob, repeat_disturbed, run_repeatedly
+from ftax.sweeps.bench import BenchJob, repeat_disturbed, run_repeatedly
 from ftax.timing.session import Plan
-from ftax.workers.turns import TurnTaker, take_turns
+from ftax.workers.forks import TurnTaker, take_turns
 from support.records import make_measurement
 
 PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
@@ -32,7 +32,7 @@ def test_a_job_survives_json():
 
 
 def test_each_repetition_is_a_process_of_one_session(monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.processes._SHARED_RATIO", math.inf)
+    monkeypatch.setattr("ftax.sweeps.bench._SHARED_RATIO", math.inf)
     told = []
     runs = run_repeatedly(make_job(), processes=2, progress=lambda *what: told.append(what))
     found = runs.measurements
@@ -68,8 +68,8 @@ def test_what_ends_a_repetition_does_not_cost_those_before_it(monkeypatch, error
             raise answer
         return answer
 
-    monkeypatch.setattr("ftax.sweeps.processes._run_apart", run)
-    monkeypatch.setattr("ftax.sweeps.processes.read_probe", lambda measurement: 1.0)
+    monkeypatch.setattr("ftax.sweeps.bench._run_apart", run)
+    monkeypatch.setattr("ftax.sweeps.bench.read_probe", lambda measurement: 1.0)
     runs = run_repeatedly(make_job(), processes=3)
     assert runs.ended is error
     assert [m.process.index for m in runs.measurements] == [0, 1]
@@ -83,8 +83,10 @@ class FakeWorker:
 
     def __init__(self, pid, turns, journal):
         self.pid, self._journal = pid, journal
-        self._answers = [{"say": "turn", "done": 5 * at, "total": 5 * turns} for at in range(turns)]
-        self._answers += [{"say": "measured", "of": pid}, {"say": "done"}]
+        self._answers = [{"say": "turn"}] * turns + [
+            {"say": "measured", "of": pid},
+            {"say": "done"},
+        ]
 
     def receive(self, limit_s):
         assert limit_s > 0
@@ -95,29 +97,28 @@ class FakeWorker:
 
 
 class FakeLine:
-    """Lets whoever asks go on, with ``answers``."""
+    """Lets a process that asks go on, with ``answers``."""
 
     def __init__(self, *answers):
         self.said, self._answers = [], iter(answers)
 
     def say(self, what, **fields):
-        self.said.append((what, fields["done"]))
+        self.said.append((what, fields))
 
     def hear(self):
         return next(self._answers)
 
 
 def test_each_process_has_one_turn_before_any_has_another():
-    journal, told = [], []
+    journal = []
     workers = [FakeWorker(pid, turns, journal) for pid, turns in ((7, 4), (8, 4), (9, 2))]
-    said = take_turns(workers, random.Random(0), lambda done, total: told.append((done, total)))
+    said = take_turns(workers, ["7", "8", "9"], random.Random(0))
     assert said == [[{"say": "measured", "of": pid}] for pid in (7, 8, 9)]
     order = [pid for pid, _ in journal]
     assert [set(order[at : at + 3]) for at in (0, 3)] == [{7, 8, 9}] * 2
     assert [set(order[at : at + 2]) for at in (6, 8)] == [{7, 8}] * 2
     assert len(order) == 10
     assert all(idle == sorted({7, 8, 9} - {pid}) for pid, idle in journal)
-    assert (15, 20) in told
 
 
 def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth():
@@ -129,10 +130,10 @@ def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth():
     for done in range(12):
         turns("round", done, 12)
         turns("round", done, 12)  # as while it waits for a quiet core
-    assert said == [("turn", 0), ("turn", 5), ("turn", 10)]
+    assert said == [("turn", {})] * 3  # before rounds 0, 5 and 10
     for done in range(6):  # of what the same process measures next
         turns("round", done, 6)
-    assert said[3:] == [("turn", 5)]
+    assert len(said) == 4
 
 
 def test_zero_processes_are_refused():

@@ -25,14 +25,14 @@ from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.store import read_records
 from ftax.steps.setting import Setting
-from ftax.sweeps.crews import Crews
 from ftax.sweeps.grid import Grid, make_grid
-from ftax.sweeps.lane import Lane
-from ftax.sweeps.plan import TaskQueue, choose_items, make_tasks
+from ftax.sweeps.plan import JobQueue, choose_missing, make_jobs
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepCell, SweepRun, SweepTimes
 from ftax.sweeps.run import run_sweep
+from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.store import CellStore
+from ftax.sweeps.supervisor import Supervisor
 from ftax.timing.session import Plan
 from ftax.workers.process import Stop
 from support.sweeps import FixedSites, make_cell, make_site
@@ -269,7 +269,7 @@ def find_workers(pid):
                 command = Path(f"/proc/{child}/cmdline").read_bytes()
             except OSError:
                 continue
-            if b"ftax.sweeps.work:" in command:
+            if b"ftax.sweeps.worker:" in command:
                 found.append(child)
     return found
 
@@ -289,35 +289,36 @@ def wait_until(holds, limit_s=180.0):
 
 
 def test_each_gpu_starts_one_worker_before_any_starts_its_second(tmp_path, monkeypatch):
-    """A sweep of few tasks: the first GPU's four workers would leave none for the second GPU."""
+    """A sweep of few jobs: the first GPU's four workers would leave none for the second GPU."""
     begun = []
-    monkeypatch.setattr(Crews, "_work", lambda crews, site, *_: begun.append(site.device))
+    monkeypatch.setattr(Scheduler, "_work", lambda self, site, *_: begun.append(site.device))
     gpus = [make_site(None, device) for device in ("cuda:0", "cuda:1")]
     cells = (make_cell(device="cuda"),)
-    items = choose_items(cells, known={}, looks={}, sites=gpus)
-    crews = Crews(
-        store=CellStore(tmp_path, cells, ()), queue=TaskQueue(make_tasks(cells, items, 0)),
+    missing = choose_missing(cells, known={}, looks={}, sites=gpus)
+    scheduler = Scheduler(
+        store=CellStore(tmp_path, cells, ()), queue=JobQueue(make_jobs(missing, 0)),
         progress=SweepProgress(None), sites=FixedSites(gpus), plan=Plan(), trace_iterations=1,
         limit_s=1.0, end_at=None, workers=2,
     )  # fmt: skip
     with ThreadPoolExecutor(1) as threads, closing(Stop()) as stop:
-        crews._start(gpus, {}, threads, stop)
+        scheduler._start(gpus, {}, threads, stop)
     assert begun == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
 
 
 def test_two_workers_of_a_device_get_ready_together_and_measure_in_turns(tmp_path, monkeypatch):
     """As on a GPU, with real processes; here the device is the CPU."""
-    do, beside = Lane.do, []
+    do, beside = Supervisor.do, []
 
-    def note(lane, job):
-        for result in do(lane, job):
+    def note(mine, job):
+        for result in do(mine, job):
             if result["say"] == "begin" and result["places"]:
-                (other,) = (turn.state for turn in lane.turn._turns.all if turn is not lane.turn)
-                beside.append((lane.turn.state, result["step"], other))
+                states = dict(mine.lock._states)
+                own, other = states.pop(mine), next(iter(states.values()), "away")
+                beside.append((own, result["step"], other))
             yield result
 
-    monkeypatch.setattr(Crews, "_count_workers", lambda crews, site, sites: crews.workers)
-    monkeypatch.setattr(Lane, "do", note)
+    monkeypatch.setattr(Scheduler, "_count_workers", lambda self, site, sites: self.workers)
+    monkeypatch.setattr(Supervisor, "do", note)
     grid = Grid(models=("bert-base", "resnet-18", "gpt2"), runtimes=("eager/python", "flat/python"),
                 setting=Setting(tiny=True))  # fmt: skip
     results = run_sweep([grid], tmp_path, quick=True, workers=2, threads=2, exporters=0)

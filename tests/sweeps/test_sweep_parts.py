@@ -10,18 +10,17 @@ import pytest
 from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError, UnsupportedError
 from ftax.records.fields import FrozenMap
 from ftax.steps.setting import Setting
-from ftax.sweeps.facts import choose_status, keep_scalars
+from ftax.sweeps.cells import choose_status, keep_scalars
 from ftax.sweeps.grid import Grid
-from ftax.sweeps.job import Item
-from ftax.sweeps.lock import lock_folder
+from ftax.sweeps.job import Job
 from ftax.sweeps.looks import summarise
-from ftax.sweeps.plan import TaskQueue, make_tasks
+from ftax.sweeps.plan import JobQueue, make_job_cell, make_jobs
 from ftax.sweeps.progress import SweepProgress, describe_time
 from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.results import SweepResults
-from ftax.sweeps.run import run_sweep
-from ftax.sweeps.setup import list_unlike_before
-from support.sweeps import make_cell, make_site
+from ftax.sweeps.run import list_unlike_before, run_sweep
+from ftax.sweeps.store import lock_folder
+from support.sweeps import list_places, make_cell, make_site
 from support.traces import make_repeated_trace
 
 
@@ -52,35 +51,28 @@ def test_the_order_is_the_seeds_and_builds_each_model_once():
         for batch in (1, 2, 4, 8)
         for runtime in ("a", "b")
     ]
-    items = {
-        (place, ""): Item(place=place, runtime=cell.runtime, host=cell.host)
-        for place, cell in enumerate(cells)
-    }
-    tasks = make_tasks(cells, items, 1)
-    assert tasks == make_tasks(cells, items, 1) != make_tasks(cells, items, 2)
-    assert sorted(task.groups[0].model for task in tasks) == ["m1", "m2", "m3"]
-    for task in tasks:
-        dtypes = [group.setting.dtype for group in task.groups]
+    missing = make_missing(cells)
+    jobs = make_jobs(missing, 1)
+    assert jobs == make_jobs(missing, 1) != make_jobs(missing, 2)
+    assert sorted(job.cells[0].model for job in jobs) == ["m1", "m2", "m3"]
+    for job in jobs:
+        dtypes = [cell.setting.dtype for cell in job.cells]
         assert dtypes == sorted(dtypes) or dtypes == sorted(dtypes, reverse=True)
-        assert all(len(group.items) == 2 for group in task.groups)
-    assert any([group.setting.batch for group in task.groups[:4]] != [1, 2, 4, 8] for task in tasks)
-    places = [item.place for task in tasks for group in task.groups for item in group.items]
+        assert all(len(cells) == 2 for cells in job.sizes)
+    assert any([cells[0].setting.batch for cells in job.sizes[:4]] != [1, 2, 4, 8] for job in jobs)
+    places = [place for job in jobs for place in list_places(job)]
     assert sorted(places) == list(range(len(cells)))
 
 
-def take_all(cells, lanes):
-    """The sizes of what so many lanes take, one after the other."""
+def take_all(cells, workers):
+    """How many cells are in what so many workers take, one after the other."""
     site, places = make_site(None), []
-    items = {
-        (place, ""): Item(place=place, runtime=cell.runtime, host=cell.host)
-        for place, cell in enumerate(cells)
-    }
-    queue, sizes = TaskQueue(make_tasks(cells, items, 0)), []
-    while tasks := queue.take(site, 1, lanes):
-        sizes.append(sum(task.size for task in tasks))
-        places += [item.place for task in tasks for group in task.groups for item in group.items]
+    queue, counts = JobQueue(make_jobs(make_missing(cells), 0)), []
+    while jobs := queue.take(site, 1, workers):
+        counts.append(sum(job.to_time for job in jobs))
+        places += [place for job in jobs for place in list_places(job)]
     assert sorted(places) == list(range(len(cells)))  # none lost, none twice
-    return sizes
+    return counts
 
 
 def make_model(sizes, model="m"):
@@ -88,7 +80,7 @@ def make_model(sizes, model="m"):
     return [make_cell(name, model=model, batch=n + 1) for n in range(sizes) for name in runtimes]
 
 
-def test_several_lanes_share_one_model_and_end_together():
+def test_several_workers_share_one_model_and_end_together():
     assert take_all(make_model(100), 1) == [200]
     sizes = take_all(make_model(100), 4)
     assert sizes[:4] == [50, 38, 28, 22]  # each a quarter of what is left
@@ -102,14 +94,9 @@ def test_a_model_of_few_cells_is_not_divided():
 
 def test_what_is_only_to_be_looked_at_is_not_divided():
     cells = make_model(30)
-    looks = {
-        (place, ""): Item(
-            place=place, runtime=cell.runtime, host=cell.host, time=False, looks=("trace",)
-        )
-        for place, cell in enumerate(cells)
-    }
-    (task,) = TaskQueue(make_tasks(cells, looks, 0)).take(make_site(None), 1, 4)
-    assert len(task.groups) == 30
+    looks = make_missing(cells, time=False, looks=("trace",))
+    (job,) = JobQueue(make_jobs(looks, 0)).take(make_site(None), 1, 4)
+    assert len(job.sizes) == 30
 
 
 def test_what_is_measured_once_more_stands_evenly_between_the_models():
@@ -120,24 +107,29 @@ def test_what_is_measured_once_more_stands_evenly_between_the_models():
         for mark in (1, 2, 3, 4)
         for model in ("m0", "m1")
     ]
-    items = {
-        (place, ""): Item(place=place, runtime=cell.runtime, host=cell.host)
-        for place, cell in enumerate(cells)
-    }
-    tasks = make_tasks(cells, items, 5)
-    places = [item.place for task in tasks for group in task.groups for item in group.items]
+    jobs = make_jobs(make_missing(cells), 5)
+    places = [place for job in jobs for place in list_places(job)]
     assert sorted(places) == list(range(len(cells)))
-    repeated = [number for number, task in enumerate(tasks) if task.groups[0].setting.tiny]
+    repeated = [number for number, job in enumerate(jobs) if job.cells[0].setting.tiny]
     assert repeated == [2, 6, 10, 14]  # 1.5, 4.5, ... of 12 models, with those before
     for number in repeated:
-        groups = tasks[number].groups
-        assert {group.model for group in groups} == {"m0", "m1"}
-        settings = {replace(group.setting, dtype=None, batch=None) for group in groups}
+        found = jobs[number].cells
+        assert {cell.model for cell in found} == {"m0", "m1"}
+        settings = {replace(cell.setting, dtype=None, batch=None) for cell in found}
         assert settings == {Setting(sequence=8, tiny=True)}  # a mark makes no other model
-        marks = {
-            cells[item.place].options["repetition"] for group in groups for item in group.items
-        }
-        assert len(marks) == 1
+        assert len({cells[cell.place].options["repetition"] for cell in found}) == 1
+
+
+def test_what_is_measured_once_more_is_timed_in_rounds_of_its_own():
+    """Also where one worker does all of it, one after the other."""
+    cells = [make_cell(options={"repetition": mark} if mark else {}) for mark in (0, 1, 2)]
+    jobs = make_jobs(make_missing(cells), 0)
+    together = Job(cells=tuple(cell for job in jobs for cell in job.cells))
+    assert len(together.sizes) == 3
+
+
+def make_missing(cells, **changes):
+    return [make_job_cell(place, cell, **changes) for place, cell in enumerate(cells)]
 
 
 def test_a_folder_is_one_sweeps_at_a_time(tmp_path):

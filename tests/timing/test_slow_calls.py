@@ -18,7 +18,7 @@ from ftax.ladders.receipt import Receipt
 from ftax.reports.columns import read_all
 from ftax.reports.tables.measurement_table import COLUMNS, make_measurement_table
 from ftax.reports.tables.receipt_table import make_receipt_tables
-from ftax.sweeps.facts import make_fields
+from ftax.sweeps.cells import make_fields
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import WAITED, Measurement, describe_slow_calls
 from ftax.timing.statistics import SlowCalls
@@ -152,10 +152,7 @@ def test_a_file_holds_them_and_records_of_before_can_be_read() -> None:
 
 
 def test_a_cell_of_a_sweep_has_them_among_its_warnings(mlp) -> None:
-    class Group:
-        apart = False
-
-    fields = make_fields(mlp, SLOW, Group(), {}, "")
+    fields = make_fields(mlp, SLOW, {}, "")
     assert describe_slow_calls([SLOW])[0] in fields["warnings"]
     assert fields["inputs"] == [item.to_dict() for item in SLOW.inputs]
 

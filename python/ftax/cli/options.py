@@ -2,7 +2,8 @@
 
 A group is a function: its parameters are options, and what it returns is what the command gets. A
 command's own signature has the groups' parameters only once `takes` has put them there. So every
-command has the same options, with the same names and the same words.
+command has the same options, with the same names and the same words. Those of a setting are the
+fields of `Setting`, which has their words.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.models import OptionInfo
 
 from ftax.errors import InvalidArgumentError
 from ftax.records.store import check_appendable
-from ftax.steps.setting import Setting
+from ftax.steps.setting import Setting, read_setting
 
 Group = Callable[..., Any]
 Command = Callable[..., None]
+Sites = Mapping[str, Any]  # keywords of `ftax.sweep`: where its workers run
 PlanChanges = Mapping[str, Any]  # fields of a Plan, by name: those that were given
 
 _TWO_ON_STDOUT = typer.BadParameter(
@@ -84,26 +86,6 @@ ModelName = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="That share a GPU: they get ready side by side, and one at a time measures. As many "
-        "as have room, up to 4.",
-    ),
-]
-On = Annotated[
-    str,
-    typer.Option(
-        "--on",
-        help="local: this machine. ray, or ray=HOST:PORT: the machines of a Ray cluster share the "
-        "cells (docs/fleet.md).",
-    ),
-]
-Mixed = Annotated[
-    bool,
-    typer.Option("--mixed", help="Of a cluster: machines with other software too, marked."),
-]
 Label = Annotated[
     str, typer.Option(help="What to call the result, such as before; `ftax compare` reads it.")
 ]
@@ -125,89 +107,36 @@ def _option(panel: str, help: str, *names: str, **more: Any) -> OptionInfo:
 
 _in_setting = functools.partial(_option, "What is run, and how")
 _in_plan = functools.partial(_option, "How it is timed")
+_in_sites = functools.partial(_option, "Where it is run")
 _in_output = functools.partial(_option, "What comes out")
 
 
-def make_setting(
-    *,
-    dtype: Annotated[
-        str | None, _in_setting("fp32, fp16 or bf16.", show_default="fp32; what a module is in")
-    ] = None,
-    device: Annotated[
-        str | None, _in_setting("cpu, cuda or cuda:N.", show_default="cpu; where a module is")
-    ] = None,
-    batch: Annotated[
-        int | None, _in_setting("Requests in one call.", show_default="1; what a module is given")
-    ] = None,
-    sequence: Annotated[
-        int | None,
-        _in_setting(
-            "Tokens of a request (text models); of a decode step, of its prompt.",
-            *("--sequence", "--seq", "--context"),
-        ),
-    ] = None,
-    tiny: Annotated[
-        bool,
-        _in_setting("Same depth and operators, small widths: host work dominates.", "--tiny"),
-    ] = False,
-    attention: Annotated[
-        str | None, _in_setting("Attention implementation: sdpa or eager.")
-    ] = None,
-    use_cache: Annotated[
-        bool, _in_setting("Return the key-value cache (decoders and Mamba).", "--use-cache")
-    ] = False,
-    step: Annotated[
-        str,
-        _in_setting("What is run once: forward, decode (tokens after a prompt) or train."),
-    ] = "forward",
-    tokens: Annotated[
-        int | None, _in_setting("Of a decode step: how many it decodes.", show_default="8")
-    ] = None,
-    cache: Annotated[
-        str | None, _in_setting("Of a decode step: dynamic or static.", show_default="dynamic")
-    ] = None,
-    sample: Annotated[
-        bool, _in_setting("Of a decode step: draw tokens, not the likeliest.", "--sample")
-    ] = False,
-    optimizer: Annotated[
-        str | None,
-        _in_setting("Of a train step: sgd, adam, adamw, adamw-fused, ...", show_default="adamw"),
-    ] = None,
-    threads: Annotated[int | None, _in_setting("Intra-op threads.", show_default="torch's")] = None,
-    no_grad: Annotated[
-        bool, _in_setting("torch.no_grad instead of inference mode.", "--no-grad")
-    ] = False,
-    cold: Annotated[
-        bool, _in_setting("GPU: flush L2 before each request, outside its time.", "--cold")
-    ] = False,
-    transfers: Annotated[
-        bool, _in_setting("GPU: with copies from and to the host's memory.", "--transfers")
-    ] = False,
-    settings: Annotated[
-        list[str] | None,
-        _in_setting("An option of the runtime; repeatable.", "--set", metavar="NAME=VALUE"),
-    ] = None,
-) -> Setting:
+def make_setting(*, settings: list[str] | None = None, **given: Any) -> Setting:
     """The setting that the options describe; Setting itself checks the values."""
-    return Setting(
-        dtype=dtype,  # type: ignore[arg-type]
-        device=device,
-        batch=batch,
-        sequence=sequence,
-        tiny=tiny,
-        attention=attention,  # type: ignore[arg-type]
-        use_cache=use_cache,
-        step=step,  # type: ignore[arg-type]
-        tokens=tokens,
-        cache=cache,  # type: ignore[arg-type]
-        sample=sample,
-        optimizer=optimizer,
-        threads=threads,
-        grad_mode="no_grad" if no_grad else "inference",
-        cold=cold,
-        transfers=transfers,
-        runtime_options=parse_settings(settings),
-    )
+    return read_setting({**given, "runtime_options": parse_settings(settings)})
+
+
+def _list_of_setting() -> Iterator[inspect.Parameter]:
+    """The options of `make_setting`: what `Setting` says of its fields, and two of other forms."""
+    kinds = get_type_hints(Setting)
+    for item in fields(Setting):
+        if words := item.metadata:
+            kind: Any = int | None if int in get_args(kinds[item.name]) else str | None
+            flags = words["flags"]
+            if kinds[item.name] is bool:
+                kind, flags = bool, (f"--{item.name.replace('_', '-')}",)
+            option = _in_setting(words["help"], *flags, show_default=words["shown"] or True)
+            yield _make_parameter(item.name, kind, option, item.default)
+    no_grad = _in_setting("torch.no_grad instead of inference mode.", "--no-grad")
+    yield _make_parameter("no_grad", bool, no_grad, False)
+    options = _in_setting("An option of the runtime; repeatable.", "--set", metavar="NAME=VALUE")
+    yield _make_parameter("settings", list[str] | None, options, None)
+
+
+def _make_parameter(name: str, kind: Any, option: OptionInfo, default: Any) -> inspect.Parameter:
+    annotation = Annotated[kind, option]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=default, annotation=annotation)
 
 
 def make_plan(
@@ -272,6 +201,34 @@ def _check_in_plan(name: str, value: Any) -> None:
         raise InvalidArgumentError(
             f"{named} is {value:g}; it is a share of the mean, and 0.01 is 1 %: give less than 1"
         )
+
+
+def make_sites(
+    *,
+    gpus: Annotated[str, _in_sites("GPUs that share the cells of device cuda, such as 0,1.")] = "0",
+    workers: Annotated[
+        int | None,
+        _in_sites(
+            "That share a GPU: they get ready side by side, and one at a time measures. As many as "
+            "have room, up to 4.",
+            min=1,
+        ),
+    ] = None,
+    on: Annotated[
+        str,
+        _in_sites(
+            "local: this machine. ray, or ray=HOST:PORT: the machines of a Ray cluster share the "
+            "cells (docs/fleet.md).",
+            "--on",
+        ),
+    ] = "local",
+    mixed: Annotated[
+        bool, _in_sites("Of a cluster: machines with other software too, marked.", "--mixed")
+    ] = False,
+) -> Sites:
+    """Where the workers of a sweep run."""
+    shared = [f"cuda:{number}" for number in parse_numbers("--gpus", gpus)]
+    return {"gpus": shared, "workers": workers, "on": on, "mixed": mixed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,3 +356,4 @@ def parse_cpus(text: str) -> tuple[int, ...]:
 
 
 make_form = some_of(make_output, ("csv", "markdown"))  # of what saves no record
+_set_signature(make_setting, _list_of_setting())

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         patience="0.5 for each size, with --quick 0",
         precision="all rounds, 20, with --quick 4",
     ),
+    sites=o.make_sites,
     form=o.make_form,
 )
 def paper(
@@ -62,10 +63,6 @@ def paper(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds; the same command goes on from there.")
     ] = None,
-    gpus: Annotated[str, typer.Option(help="GPUs that share the cells, such as 0,1.")] = "0",
-    workers: o.Workers = None,
-    on: o.On = "local",
-    mixed: o.Mixed = False,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run again what failed.")
     ] = False,
@@ -81,16 +78,17 @@ def paper(
     *,
     setting: Setting,
     timing: o.PlanChanges,
+    sites: o.Sites,
     form: o.Output,
 ) -> None:
     """Reproduce the paper: measure what is missing, draw it beside the paper's, test the claims."""
     from ftax.paper.study import choose_study, estimate, load_results, run_study
     from ftax.paper.study_setting import StudySetting
     from ftax.sweeps.results import read_times
-    from ftax.sweeps.setup import FULL, QUICK
+    from ftax.sweeps.run import FULL, QUICK
 
     study_setting = StudySetting.choose(
-        device=device or ("cuda" if on != "local" else _find_device()),
+        device=device or ("cuda" if sites["on"] != "local" else _find_device()),
         quick=quick,
         dtypes=tuple(o.parse_list(dtype)),
         batches=tuple(o.parse_numbers("--batch", batch)),
@@ -114,14 +112,13 @@ def paper(
         check_matplotlib()  # before minutes of measuring
     complete = True
     if measure:
-        shared = tuple(f"cuda:{number}" for number in o.parse_numbers("--gpus", gpus))
         with show_progress("paper") as progress:
             try:
                 known, complete = run_study(
                     study, folder, time_limit_s=time_limit, retry_failed=retry_failed,
                     plan=replace(QUICK if quick else FULL, **timing),
-                    seed=timing.get("seed", 0), gpus=shared, workers=workers,
-                    threads=setting.threads, on=on, mixed=mixed, progress=progress,
+                    seed=timing.get("seed", 0), threads=setting.threads, progress=progress,
+                    **sites,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 say("interrupted; give the same command again, and it goes on")

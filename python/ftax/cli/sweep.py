@@ -35,6 +35,7 @@ _MANY = "Several: separated by commas, or repeated."
         patience="0.5 for each size, with --quick 0",
         precision="all rounds, 20, with --quick 4",
     ),
+    sites=o.make_sites,
     form=o.make_form,
 )
 def sweep(
@@ -95,9 +96,6 @@ def sweep(
     trace: Annotated[
         bool, typer.Option("--trace/--no-trace", help="GPU: trace kernels after the rounds.")
     ] = True,
-    gpus: Annotated[
-        str, typer.Option(help="GPUs that share the cells of device cuda, such as 0,1.")
-    ] = "0",
     exporters: Annotated[
         int | None,
         typer.Option(
@@ -106,18 +104,15 @@ def sweep(
             show_default="as many as there is room for",
         ),
     ] = None,
-    workers: o.Workers = None,
-    on: o.On = "local",
-    mixed: o.Mixed = False,
     *,
     setting: Setting,
     plan: o.PlanChanges,
+    sites: o.Sites,
     form: o.Output,
 ) -> None:
     """Measure the product of models, runtimes, hosts, dtypes, batches, sequences and devices."""
     from ftax.sweeps.results import CELLS_FILE, SweepResults
-    from ftax.sweeps.run import run_sweep
-    from ftax.sweeps.setup import FULL, QUICK
+    from ftax.sweeps.run import FULL, QUICK, run_sweep
 
     axes = {
         "models": o.parse_list(model), "runtimes": o.parse_list(runtime),
@@ -130,7 +125,6 @@ def sweep(
     }  # fmt: skip
     chosen = {name: value for name, value in axes.items() if value not in (None, [])}
     grids = _choose_grids(grid, chosen, allow_libraries)
-    shared = [f"cuda:{number}" for number in o.parse_numbers("--gpus", gpus)]
     interrupted = False
     with hold():
         with show_progress("sweep") as progress:
@@ -139,8 +133,7 @@ def sweep(
                     run_sweep, grids, output, resume=resume, retry_failed=retry_failed,
                     quick=quick, plan=replace(QUICK if quick else FULL, **plan),
                     seed=plan.get("seed", 0), limit_s=limit, time_limit_s=time_limit, trace=trace,
-                    gpus=shared, exporters=exporters, workers=workers, threads=setting.threads,
-                    on=on, mixed=mixed, progress=progress,
+                    exporters=exporters, threads=setting.threads, progress=progress, **sites,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 if not (output / CELLS_FILE).exists():
@@ -172,8 +165,7 @@ def _choose_grids(
     path: Path | None, axes: dict[str, Any], allow_libraries: bool
 ) -> tuple[Grid, ...]:
     from ftax.steps.load_code import is_code
-    from ftax.sweeps.grid import make_grid
-    from ftax.sweeps.grid_file import read_grids
+    from ftax.sweeps.grid import make_grid, read_grids
 
     if path is None:
         if "models" not in axes:

@@ -33,9 +33,8 @@ from ftax.timing.measurement import Measurement, make_session_id
 from ftax.timing.sequential import FEWEST_PAIRS, find_look_confidence, is_look
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
-from ftax.workers.forks import Fork
+from ftax.workers.forks import ROUNDS_A_TURN, Fork, TurnTaker, take_turns
 from ftax.workers.process import Worker, WorkerDied
-from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
 
 DURATION_S = 55.0  # of all pairs, with the start of their processes
 # Of one side in one pair, the warm-up included. Both sides feel the same of a turn of 50 ms.
@@ -161,7 +160,7 @@ def _run_pair(sides: Sequence[PairSide], plan: Plan) -> list[Measurement]:
     """One pair: the measurement of each side."""
     seed = random.Random(f"{plan.session} {plan.process_index}").randrange(1, 2**32)
     environment = {"PYTHONHASHSEED": str(seed)}
-    jobs = [{"side": side.to_dict(), "plan": asdict(plan)} for side in sides]
+    jobs = [{"side": side.to_dict(), "plan": plan.to_dict()} for side in sides]
     run = _run_apart if any(side.python for side in sides) else _run_forked
     answers = run(sides, jobs, seed, environment)
     return [
@@ -230,7 +229,7 @@ def serve_pair(job: Mapping[str, Any], line: Line) -> None:
 
 def serve_side(job: Mapping[str, Any], line: Line) -> None:
     """The task of one side: build, wait for the others, measure by turns, and answer."""
-    side, plan = PairSide.from_dict(job["side"]), Plan.from_dict(job["plan"])
+    side, plan = PairSide.from_dict(job["side"]), Plan(**job["plan"])
     turns = TurnTaker(line, expect_idle)
     with use_threads(side.setting.threads):
         loaded, prepared = _build(side)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Unpack
 
 from ftax.errors import InvalidArgumentError, check_number
 from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants, want_past_the_grid
@@ -23,7 +24,7 @@ from ftax.records.fields import FrozenMap
 from ftax.records.store import find_results
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults
-from ftax.sweeps.run import run_sweep
+from ftax.sweeps.run import SiteOptions, run_sweep
 from ftax.timing.cell import Cell
 from ftax.timing.session import Plan, Progress
 
@@ -139,14 +140,11 @@ def run_study(
     plan: Plan | None = None,
     seed: int = 0,
     threads: int | None = None,
-    gpus: Sequence[str] = ("cuda:0",),
-    workers: int | None = None,
-    on: str = "local",
-    mixed: bool = False,
     progress: Progress | None = None,
+    **sites: Unpack[SiteOptions],
 ) -> tuple[SweepResults, bool]:
     """Measure what the folder lacks; the results, and whether the time was enough. ``plan`` is of
-    each size; None: a sweep's. ``on`` and ``mixed`` are a sweep's too.
+    each size; None: a sweep's. ``sites`` are keywords of a sweep.
 
     Raises what `run_sweep` raises, and KeyboardInterrupt for a real Ctrl-C.
     """
@@ -172,11 +170,8 @@ def run_study(
             threads=threads,
             limit_s=study.setting.limit_s,
             time_limit_s=left_s,
-            gpus=gpus,
-            workers=workers,
-            on=on,
-            mixed=mixed,
             progress=progress,
+            **sites,
         )
         problems.update(dict.fromkeys(found.problems))
         return found.is_late

@@ -11,7 +11,7 @@ import math
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from ftax.errors import describe_value
 
@@ -46,14 +46,20 @@ class MismatchError(Exception):
 
 
 class Nested:
-    """What a field may hold besides JSON: a record, which reads and writes itself."""
+    """What a field may hold besides JSON: a record or another dataclass, which writes itself and is
+    made of what it wrote."""
 
     __slots__ = ()
 
     @classmethod
-    def read_field(cls, value: object) -> object:
-        """Return the record that `value` is or describes, or raise MismatchError."""
-        raise NotImplementedError
+    def read_field(cls, value: object) -> Self:
+        """Return `value` if it is one already, otherwise what it describes, or raise
+        MismatchError."""
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise MismatchError(value, f"an object with the fields of {cls.__name__}")
+        return cls(**value)
 
     def to_dict(self) -> dict[str, object]:
         """Return plain dicts, lists and scalars."""

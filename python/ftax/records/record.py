@@ -100,11 +100,9 @@ class Record(Nested):
 
         Through `from_dict`, so that a record which overrides it can be a field of another.
         """
-        if isinstance(value, cls):
-            return value
-        if not isinstance(value, Mapping):
-            raise MismatchError(value, f"an object with the fields of {cls.__name__}")
-        return cls.from_dict(value)
+        if isinstance(value, Mapping):
+            return cls.from_dict(value)
+        return super(Record, cls).read_field(value)
 
 
 def inherit_repr(cls: type) -> None:

@@ -1,8 +1,11 @@
 """How a step is built and run: the one list of these options.
 
-The keywords of public functions, the command line, a worker's job and a stored cell are made of a
-`Setting`. `None` means "not said". What was not said is a default for a model that we build and a
-question to the module for one that the user built; the setting of a loaded model has the answer.
+The keywords of public functions, the options of the command line, the fields of a grid, a worker's
+job and a stored cell are made of a `Setting`. A new option is one field here, and its keyword in
+`SettingOptions`, which type checkers read.
+
+`None` means "not said". What was not said is a default for a model that we build and a question to
+the module for one that the user built; the setting of a loaded model has the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from ftax.errors import (
     check_fields,
     suggest,
 )
-from ftax.records.fields import FrozenMap
+from ftax.records.fields import FrozenMap, Nested
 from ftax.steps.spec import ATTENTIONS, TORCH_DTYPES, Attention, Dtype
 
 GradMode = Literal["inference", "no_grad", "grad"]
@@ -41,9 +44,15 @@ _SEED_LIMIT = 2**30
 _MOST_THREADS = 4096  # OpenMP ends the process, with code 1, where it cannot start them all
 
 
+def _help(words: str, *flags: str, shown: str = "") -> dict[str, Any]:
+    """Makes a field an option of the command line: its help, its flags where its name does not say
+    them, and what is shown there as its default."""
+    return {"help": words, "flags": flags, "shown": shown}
+
+
 @check_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(Nested):
     """How a step is built and how it runs, with values that can be right; raises otherwise.
 
     Attributes:
@@ -70,23 +79,58 @@ class Setting:
             onnxruntime; see docs/runtimes.md.
     """
 
-    dtype: Dtype | None = None
-    device: str | None = None
-    batch: int | None = None
-    sequence: int | None = None
+    dtype: Dtype | None = field(
+        default=None, metadata=_help("fp32, fp16 or bf16.", shown="fp32; what a module is in")
+    )
+    device: str | None = field(
+        default=None, metadata=_help("cpu, cuda or cuda:N.", shown="cpu; where a module is")
+    )
+    batch: int | None = field(
+        default=None, metadata=_help("Requests in one call.", shown="1; what a module is given")
+    )
+    sequence: int | None = field(
+        default=None,
+        metadata=_help(
+            "Tokens of a request (text models); of a decode step, of its prompt.",
+            *("--sequence", "--seq", "--context"),
+        ),
+    )
     seed: int = 0
-    attention: Attention | None = None
-    use_cache: bool = False
-    tiny: bool = False
-    step: StepKind = "forward"
-    tokens: int | None = None
-    cache: CacheKind | None = None
-    sample: bool = False
-    optimizer: str | None = None
-    threads: int | None = None
+    attention: Attention | None = field(
+        default=None, metadata=_help("Attention implementation: sdpa or eager.")
+    )
+    use_cache: bool = field(
+        default=False, metadata=_help("Return the key-value cache (decoders and Mamba).")
+    )
+    tiny: bool = field(
+        default=False,
+        metadata=_help("Same depth and operators, small widths: host work dominates."),
+    )
+    step: StepKind = field(
+        default="forward",
+        metadata=_help("What is run once: forward, decode (tokens after a prompt) or train."),
+    )
+    tokens: int | None = field(
+        default=None, metadata=_help("Of a decode step: how many it decodes.", shown="8")
+    )
+    cache: CacheKind | None = field(
+        default=None, metadata=_help("Of a decode step: dynamic or static.", shown="dynamic")
+    )
+    sample: bool = field(
+        default=False, metadata=_help("Of a decode step: draw tokens, not the likeliest.")
+    )
+    optimizer: str | None = field(
+        default=None,
+        metadata=_help("Of a train step: sgd, adam, adamw, adamw-fused, ...", shown="adamw"),
+    )
+    threads: int | None = field(default=None, metadata=_help("Intra-op threads.", shown="torch's"))
     grad_mode: GradMode = "inference"
-    cold: bool = False
-    transfers: bool = False
+    cold: bool = field(
+        default=False, metadata=_help("GPU: flush L2 before each request, outside its time.")
+    )
+    transfers: bool = field(
+        default=False, metadata=_help("GPU: with copies from and to the host's memory.")
+    )
     runtime_options: Mapping[str, str] = field(default_factory=lambda: FrozenMap({}))
 
     def __post_init__(self) -> None:

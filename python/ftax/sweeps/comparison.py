@@ -1,8 +1,8 @@
 """Compares sweeps cell by cell: what is faster, slower, equal, and what cannot be told.
 
-A cell that several machines measured is compared machine by machine, with
-itself or with its like on the other side. Two machines that differ are compared only where each
-side has one, and then it is said in what they differ: such numbers are not of the code alone.
+A cell that several machines measured is compared machine by machine, with itself or with its like
+on the other side. Two machines that differ are compared only where each side has one, and then it
+is said in what they differ: such numbers are not of the code alone.
 """
 
 from __future__ import annotations

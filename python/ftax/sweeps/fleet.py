@@ -1,7 +1,7 @@
 """The sites of a Ray cluster: machines that it has, and that come and go while a sweep runs.
 
-The surprising choice: a machine is taken whole, its GPUs with all of its cores. Who measures beside
-somebody else's work measures that too.
+A machine is taken whole, its GPUs with all of its cores: what is measured beside other work
+measures that too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ftax.machines.differences import SOFTWARE, read_facts
 from ftax.machines.environment import Environment, collect_environment
 from ftax.machines.settings import list_portable_variables
 from ftax.sweeps.job import TASK
-from ftax.sweeps.sites import CPU, DEVICES, Site, list_runtimes, make_sites
+from ftax.sweeps.sites import CPU, DEVICES, LocalSites, Site, list_runtimes, make_sites
 from ftax.timing.cell import Cell
 from ftax.workers.cluster import Cluster, Node, RemoteMachine, RemoteWorker
 from ftax.workers.process import Stop
@@ -243,6 +243,9 @@ class RaySites:
                 start=machine.start,
             )
         )
+
+
+Sites = LocalSites | RaySites
 
 
 def _read_environment(item: Mapping[str, Any]) -> Environment:

@@ -1,23 +1,31 @@
-"""Grids: the product of models, runtimes, hosts, dtypes, batches, sequences and devices.
+"""Grids: the product of models, runtimes, hosts, dtypes, batches, sequences and devices; and files
+of grids, in TOML: one grid, or several as ``[[grid]]``.
 
-The surprising choice: a grid is checked when it is made, and a contradiction anywhere in the
-product (a CUDA runtime on a CPU, a sequence for images) refuses all of it. What belongs apart is
-written as two grids, which one sweep takes together.
+A grid is checked when it is made, and a contradiction anywhere in the product (a CUDA runtime on a
+CPU, a sequence for images) refuses all of it. What belongs apart is written as two grids, which one
+sweep takes together.
+
+A file says what to measure and nothing else. Where to and how carefully is the command line's, so
+that one file serves for a first look and for the real thing. So is trust: a file names what is to
+be run, and brings no code with it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from ftax.errors import FtaxError, InvalidArgumentError, check_count, suggest
 from ftax.records.fields import FrozenMap
-from ftax.runtimes.catalogue import check_host, find_runtime
+from ftax.runtimes.catalogue import check_host, find_runtime, is_library
 from ftax.steps.load_code import is_code
 from ftax.steps.load_zoo import check_fits
 from ftax.steps.paths import describe_path
@@ -31,18 +39,17 @@ from ftax.timing.cell import Cell
 AXES = ("models", "runtimes", "hosts", "dtypes", "batches", "sequences", "devices")
 # Axes whose values are those of a field of a setting.
 _OF_SETTINGS = {"dtypes": "dtype", "batches": "batch", "sequences": "sequence", "devices": "device"}
+_SETTING = tuple(item.name for item in fields(Setting))
 # Fields of a setting that a grid has for all of its cells.
-_OF_GRIDS = (
-    "tiny", "attention", "use_cache", "seed", "step", "tokens", "cache", "sample", "optimizer",
-    "grad_mode", "cold", "transfers", "runtime_options",
-)  # fmt: skip
+_OF_GRIDS = tuple(name for name in _SETTING if name not in (*_OF_SETTINGS.values(), "threads"))
+# And those that are fields of a cell; the others are among its options.
+_OF_CELLS = tuple(item.name for item in fields(Cell) if item.name in _SETTING)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 _GPU_NAME = re.compile(r"(?=.*[A-Z])(?=.*\d)[\w .+-]+")  # "NVIDIA H100", "L4"; not "cuda0"
 _LOOKS = ("utilisation", "memory")  # that are a GPU's
 _FLAGS = (*_LOOKS, "every_machine")
-_VARIANT = ("tiny", "attention", "use_cache")  # stored of every grid
-_NOT_OPTIONS = ("step", "grad_mode", "runtime_options")  # of a cell: a field, and taken apart
 _MOST_REPETITIONS = 1000
+_TABLES = "grid"  # of a file with several
 MOST_CELLS = 100_000  # of a sweep: days, if each takes two seconds
 
 
@@ -58,8 +65,7 @@ class Grid:
         devices: "cpu", "cuda" (any GPU that the sweep may use), "cuda:1" (that GPU alone) or a part
             of a GPU's name, such as "NVIDIA H100" (any of those; a cell has it as the option
             ``gpu``, and the device "cuda").
-        setting: of every cell, what is no axis: tiny, attention, use_cache, seed, step with its
-            tokens, cache, sample and optimizer, grad_mode, cold, transfers, runtime_options.
+        setting: of every cell, what is no axis.
         utilisation: on a GPU, read its counters too, about a second a cell.
         memory: on a GPU, find what each runtime takes of it; makes it ready once more.
         every_machine: of a fleet, each measures each cell, instead of any one of them.
@@ -113,7 +119,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """The number of cells, none of which has to be made for it."""
+        """The number of cells, without making them."""
         return math.prod(self._factors.values())
 
     def _check_size(self) -> None:
@@ -147,13 +153,13 @@ class Grid:
                 if _split_device(device)[0].split(":")[0] not in spec.devices:
                     raise InvalidArgumentError(
                         f"runtimes has {runtime!r}, which does not run on {device!r}; put it into "
-                        f"a grid of its own with devices = {list(spec.devices)}"
+                        f"another grid with devices = {list(spec.devices)}"
                     )
 
     def _check_model(self, model: Any) -> None:
         """Raise InvalidArgumentError for no model, or for what it does not have."""
         spec = _find_zoo(model)
-        with _naming("", ", or put the model into a grid of its own"):
+        with _naming("", ", or put the model into another grid"):
             if spec is not None:
                 for sequence in self.sequences:
                     check_fits(spec, replace(self.setting, sequence=sequence))
@@ -200,13 +206,14 @@ class Grid:
     def options(self) -> FrozenMap:
         """What tells cells of this grid from those of others: the choices that are no default."""
         chosen = {**self.setting.chosen, **self.setting.runtime_options}
-        return FrozenMap({name: chosen[name] for name in chosen if name not in _NOT_OPTIONS})
+        fields_of_cells = (*_OF_CELLS, "runtime_options")
+        return FrozenMap({name: chosen[name] for name in chosen if name not in fields_of_cells})
 
     def to_dict(self) -> dict[str, Any]:
         """The grid as a file says it: `make_grid` takes it."""
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.init}
         setting = own.pop("setting")
-        return {**own, **{name: getattr(setting, name) for name in _VARIANT}, **setting.to_dict()}
+        return {**own, **setting.to_dict()}
 
     def _resolve_sequence(self, model: str, sequence: int | None) -> int | None:
         spec = _find_zoo(model)
@@ -216,16 +223,12 @@ class Grid:
 
 
 def read_cell(cell: Cell) -> Setting:
-    """The setting that a grid made a cell of, but for its device, dtype and size."""
+    """The setting that a grid made a cell of, but for its device."""
     marks = (REPETITION, GPU)
     options = {name: value for name, value in cell.options.items() if name not in marks}
-    own: dict[str, Any] = {name: options.pop(name) for name in _OF_GRIDS if name in options}
-    return Setting(
-        step=cell.step,  # type: ignore[arg-type]  # a grid made it
-        grad_mode=cell.grad_mode,
-        runtime_options=options,  # type: ignore[arg-type]
-        **own,
-    )
+    own = {name: getattr(cell, name) for name in _OF_CELLS if name != "device"}
+    own |= {name: options.pop(name) for name in _OF_GRIDS if name in options}
+    return Setting(**own, runtime_options=options)  # type: ignore[arg-type]  # a grid made it
 
 
 def join_cells(grids: Iterable[Grid]) -> tuple[Cell, ...]:
@@ -268,8 +271,58 @@ def make_grid(values: Mapping[str, Any]) -> Grid:
     return Grid(**made, setting=read_setting(setting))
 
 
+def read_grids(path: str | os.PathLike[str], *, allow_libraries: bool = False) -> tuple[Grid, ...]:
+    """The grids of a file.
+
+    Args:
+        allow_libraries: the file may name shared libraries as runtimes; they would be loaded and
+            run with the rights of the user.
+
+    Raises InvalidArgumentError, naming the file and what is wrong in it.
+    """
+    place = Path(path)
+    try:
+        with place.open("rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{place} cannot be read ({error.strerror}); give a grid file, or --model"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"{place} is not TOML: {error}") from error
+    tables = values.get(_TABLES, [values])
+    if _TABLES in values and len(values) > 1:
+        other = next(name for name in values if name != _TABLES)
+        raise InvalidArgumentError(
+            f"{place} has {other!r} beside [[grid]]; put it into each grid that it is for"
+        )
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InvalidArgumentError(f"{place}: write each grid as a table [[grid]]")
+    grids = []
+    for number, table in enumerate(tables, start=1):
+        try:
+            grids.append(make_grid(table))
+            _check_libraries(grids[-1], allow_libraries)
+        except InvalidArgumentError as error:
+            where = f"{place}, grid {number}" if len(tables) > 1 else str(place)
+            raise InvalidArgumentError(f"{where}: {error}") from error
+    if not grids:
+        raise InvalidArgumentError(f"{place} has no grid; write models = [...] into it")
+    return tuple(grids)
+
+
+def _check_libraries(grid: Grid, allowed: bool) -> None:
+    for runtime, _ in grid.pairs:
+        if is_library(runtime) and not allowed:
+            raise InvalidArgumentError(
+                f"runtimes has {runtime!r}, a shared library, which the sweep would load and run "
+                "with your rights; if you trust it, give --allow-libraries (in Python "
+                "allow_libraries=True), or name it by --runtime instead of in a file"
+            )
+
+
 def split_runtime(text: str) -> tuple[str, str | None]:
-    """Name and host of "name/host"; None for a name alone, which may have slashes of its own."""
+    """Name and host of "name/host"; None for a name alone, which may have slashes too."""
     name, slash, host = text.rpartition("/")
     return (name, host) if slash and host in ("python", "cpp") else (text, None)
 

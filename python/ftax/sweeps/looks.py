@@ -1,7 +1,7 @@
 """What is looked at once all rounds of a worker are over: counters of the GPU, then kernels, then
 memory.
 
-The order is forced: a trace leaves CUPTI in the process, which slows whatever runs there later, and
+The order is forced: a trace leaves CUPTI in the process, which slows all that runs there later, and
 may hold the counters that NVML reads; and memory is read with nothing else ready.
 """
 
@@ -23,38 +23,38 @@ from ftax.instruments.trace.run import trace_prepared
 from ftax.instruments.utilisation import watch_utilisation
 from ftax.machines.nvml import open_gpu
 from ftax.steps.loaded import LoadedModel
-from ftax.sweeps.cells import Bench
-from ftax.sweeps.job import LOOKS, Group, Item
+from ftax.sweeps.cells import CellTimer
+from ftax.sweeps.job import FOUND, LOOKS, Cells, JobCell
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import quiet
 
+_COUNTERS_S = 0.5  # of requests, while counters are read
 _SLOW = 1.15  # times as long as timed, from which on counters are read again
 _MORE_RUNS = 3
-FOUND = "found"  # the fact of a look that went well; otherwise it says why not
 
 
-def look_at(bench: Bench, groups: Sequence[Group]) -> None:
+def look_at(timer: CellTimer, sizes: Sequence[Cells]) -> None:
     """Take every look that is asked for, and answer for each."""
     with quiet():  # one collection for all of them: each would take longer than its look
         for look in LOOKS:
-            for group in groups:
-                for item in group.items:
-                    if look in item.looks and item.place not in bench.failed:
-                        _look(bench, group, item, look)
+            for cells in sizes:
+                for cell in cells:
+                    if look in cell.looks and cell.place not in timer.failed:
+                        _look(timer, cells, cell, look)
                 if look == "trace":
-                    bench.ready.pop(group, None)
+                    timer.ready.pop(cells, None)
 
 
-def _look(bench: Bench, group: Group, item: Item, look: str) -> None:
+def _look(timer: CellTimer, cells: Cells, cell: JobCell, look: str) -> None:
     start = time.perf_counter()
-    fields = _try(bench, group, item, look)
+    fields = _try(timer, cells, cell, look)
     if is_out_of_memory(str(fields.get("fact", ""))):
         # Also what was let go before and, with no collector running, is still there.
-        bench.drop(group)
-        fields = _try(bench, group, item, look)
-    bench.say(
+        timer.drop(cells)
+        fields = _try(timer, cells, cell, look)
+    timer.say(
         "looked",
-        place=item.place,
+        place=cell.place,
         look=look,
         fact=fields.pop("fact", FOUND),
         warnings=fields.pop("warnings", []),
@@ -63,36 +63,36 @@ def _look(bench: Bench, group: Group, item: Item, look: str) -> None:
     )
 
 
-def _try(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
+def _try(timer: CellTimer, cells: Cells, cell: JobCell, look: str) -> dict[str, Any]:
     """What a look found; instead of it, the fact why it found nothing."""
     try:
         if look == "memory":
-            return {"device_bytes": weigh(bench, group, item)}
-        ready = bench.get_ready(group)
-        prepared = bench.prepare(ready, item)
-        bench.begin(look, [item.place])
+            return {"device_bytes": weigh(timer, cells, cell)}
+        ready = timer.get_ready(cells)
+        prepared = timer.prepare(ready, cell)
+        timer.begin(look, [cell.place])
         if look == "trace":
-            return read_trace(ready.workspace.loaded, prepared, bench.job.trace_iterations)
-        timed_ns = bench.latency_ns.get(item.place)
-        return read_counters(prepared, bench.job.device, bench.job.utilisation_s, timed_ns)
+            return read_trace(ready.workspace.loaded, prepared, timer.job.trace_iterations)
+        timed_ns = timer.latency_ns.get(cell.place)
+        return read_counters(prepared, timer.job.device, _COUNTERS_S, timed_ns)
     except Exception as error:  # the cell has its rounds, and keeps them
         release(error)
         return {"fact": describe_fault(error)}
 
 
-def weigh(bench: Bench, group: Group, item: Item, cuda: Any = torch.cuda) -> int:
+def weigh(timer: CellTimer, cells: Cells, cell: JobCell, cuda: Any = torch.cuda) -> int:
     """Bytes of the device that a runtime takes, by the device's own count, which is the same for
     all runtimes: held after requests once the model that it was made of is gone, unless it is that
     model's, and what torch's allocator adds in a request. Allocators of runtimes keep their peak.
     ``cuda`` stands in for torch.cuda.
     """
-    device = bench.job.device
-    bench.drop_all()
+    device = timer.job.device
+    timer.drop_all()
     free_bytes, _ = cuda.mem_get_info(device)
-    prepared = bench.prepare(bench.get_ready(group), item)
-    bench.begin("memory", [item.place])
+    prepared = timer.prepare(timer.get_ready(cells), cell)
+    timer.begin("memory", [cell.place])
     call_bytes = measure_peak_memory(prepared.run, device=device, cuda=cuda).call_bytes
-    bench.drop_all()  # but what ``prepared`` needs
+    timer.drop_all()  # but what ``prepared`` needs
     left_bytes, _ = cuda.mem_get_info(device)
     del prepared
     held_bytes = max(0, int(free_bytes) - int(left_bytes))

@@ -1,7 +1,7 @@
 """How far a sweep is, and how long the rest will take if it goes on as it went so far.
 
-The surprising choice: a cell that is ready to be timed counts for half of one. Workers make dozens
-ready before they time the first, which would seem to have taken all that time.
+A cell that is ready to be timed counts for half of one. Workers make dozens ready before they time
+the first, which would seem to have taken all that time.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from ftax.sweeps.plan import Unit
 from ftax.timing.session import Progress
 
+# What is counted: a cell by its place, and the id of the machine if it has to be that one.
+_Counted = tuple[int, str]
 _LEAST_FOR_A_GUESS = 3  # cells
 _READY_SHARE = 0.5  # of the work on a cell is done when it is ready
 
 
 class SweepProgress:
-    """Counts units that are to be timed, by one machine or by whichever takes them, and what was
-    done before."""
+    """Counts cells that are to be timed, by one machine or by any, and what was done before."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class SweepProgress:
     ) -> None:
         self._done_before = 0
         self._callback, self._clock = callback, clock
-        self._to_time: set[Unit] = set()
-        self._finished: set[Unit] = set()  # by this run, for which time passed
-        self._ready: set[Unit] = set()  # and not finished
+        self._to_time: set[_Counted] = set()
+        self._finished: set[_Counted] = set()  # by this run, for which time passed
+        self._ready: set[_Counted] = set()  # and not finished
         self._exports = self._exported = 0
         self._start = clock()
         self._lock = threading.Lock()
@@ -45,10 +45,10 @@ class SweepProgress:
         """Cells that are finished, by this run or before it."""
         return self._done_before + len(self._finished)
 
-    def expect(self, units: Iterable[Unit], done_before: int = 0) -> None:
+    def expect(self, cells: Iterable[_Counted], done_before: int = 0) -> None:
         """These are to be timed too, and so many others are done."""
         with self._lock:
-            self._to_time.update(units)
+            self._to_time.update(cells)
             self._done_before += done_before
 
     def note_ready(self, places: Iterable[int], machine: str = "") -> None:
@@ -63,9 +63,8 @@ class SweepProgress:
             self._finished.update(self._find(places, machine))
             self._ready -= self._finished
 
-    def _find(self, places: Iterable[int], machine: str) -> set[Unit]:
-        units = {(place, name) for place in places for name in ("", machine)}
-        return units & self._to_time
+    def _find(self, places: Iterable[int], machine: str) -> set[_Counted]:
+        return {(place, name) for place in places for name in ("", machine)} & self._to_time
 
     def tell(self, step: str, label: str, cells: int, machine: str = "") -> None:
         """What is being done now, for the cell ``label`` and others beside it, on a machine."""
@@ -98,7 +97,7 @@ class SweepProgress:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the rest will take; None as long as nobody can know."""
+        """Seconds that the rest will take; None before enough is done."""
         half_done = _READY_SHARE * len(self._ready)
         worked = len(self._finished) + half_done
         if worked < _LEAST_FOR_A_GUESS:

@@ -1,8 +1,7 @@
 """What a sweep writes: one line a cell, and one line for each machine that measured cells.
 
-The surprising choice: a cell keeps one number a round and not its raw samples. A sweep has
-thousands of cells; the rounds are what its intervals come from, and a cell that needs a closer look
-is one `ftax bench` away.
+A cell keeps one number a round and not its raw samples. A sweep has thousands of cells; the rounds
+are what its intervals come from, and a cell that needs a closer look is one `ftax bench` away.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class SweepMachine(Stored):
     def of(cls, environment: Environment) -> Self:
         """The machine of ``environment``.
 
-        Machines that nobody would tell apart have one id: the same name, CPU, GPU, driver, versions
+        Machines have one id if these are equal: name, CPU, GPU, driver, versions
         and threads. Load, clocks of the moment and the commit of ftax do not count.
         """
         identity = _identify(environment)

@@ -1,7 +1,7 @@
 """What a sweep left behind, for readers: the cells by what they are, and the machines.
 
-The surprising choice: a cell of two machines is two cells. Nothing here ever averages them, and
-`SweepResults.find` refuses to choose between them.
+A cell of two machines is two cells. Nothing here ever averages them, and `SweepResults.find`
+refuses to choose between them.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def is_cells_file(path: Path) -> bool:
 
 
 def read_times(folder: Path) -> dict[str, float]:
-    """Seconds of each step of a sweep, over all its runs and devices; empty where nobody wrote
-    them.
+    """Seconds of each step of a sweep, over all its runs and devices; empty where none were
+    written.
 
     "start" is the wait for a process, "wait" that for the others to idle, "end" what comes after
     the last cell.
@@ -175,7 +175,7 @@ def read_times(folder: Path) -> dict[str, float]:
 
 
 def read_days(folder: Path) -> tuple[str, ...]:
-    """The days on which a sweep ran, such as "2026-11-22" in UTC; none where nobody wrote them."""
+    """The days on which a sweep ran, such as "2026-11-22" in UTC; none where none were written."""
     runs = [record for record in _read_runs(folder) if isinstance(record, SweepRun)]
     return tuple(sorted({run.utc[: len("2026-11-22")] for run in runs}))
 

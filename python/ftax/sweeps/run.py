@@ -1,46 +1,59 @@
 """Runs a sweep: grids and a folder in, results out, with nothing lost that was measured.
 
-The surprising choice: this process measures nothing. It takes answers of workers, of which one at a
-time measures on a device, and writes each to the results file before it listens for the next.
+This process measures nothing. It takes answers of workers, and writes each to the results file
+before it listens for the next.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypedDict
 
 from ftax.errors import InvalidArgumentError, UnavailableError, check_count, check_number
+from ftax.machines.differences import TELLING_APART, describe_difference, find_differences
 from ftax.records.store import append_record
 from ftax.steps.given import use_threads
-from ftax.sweeps.crews import Crews
-from ftax.sweeps.exports import make_units, read_exported
-from ftax.sweeps.grid import Grid, join_cells
-from ftax.sweeps.grid_file import read_grids
-from ftax.sweeps.lock import lock_folder
-from ftax.sweeps.plan import Task, TaskQueue
+from ftax.sweeps.fleet import RaySites, Sites
+from ftax.sweeps.grid import Grid, join_cells, read_grids
+from ftax.sweeps.job import Job
+from ftax.sweeps.plan import (
+    JobQueue,
+    Planner,
+    choose_looks,
+    make_export_jobs,
+    read_exported,
+    read_wanted,
+)
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepRun, SweepTimes
 from ftax.sweeps.results import RUNS_FILE, SweepResults
-from ftax.sweeps.setup import (
-    FULL,
-    QUICK,
-    Planner,
-    choose_looks,
-    list_everywhere,
-    list_unlike_before,
-    read_known,
-)
-from ftax.sweeps.sites import LocalSites, Site, Sites, read_wanted
-from ftax.sweeps.store import CellStore
+from ftax.sweeps.scheduler import Scheduler
+from ftax.sweeps.side_by_side import name_device
+from ftax.sweeps.sites import LocalSites, Site
+from ftax.sweeps.store import CellStore, lock_folder, read_known
 from ftax.timing.cell import Cell
 from ftax.timing.session import Plan, Progress
 
 LIMIT_S = 300.0
+_ALL_ROUNDS = 1e-6  # a precision that is never met: unless the time limit comes first
+# How long a sweep stays with a size.
+FULL = Plan(max_rounds=20, round_ms=5.0, duration_s=2.0, patience_s=0.5, target_ratio=_ALL_ROUNDS)
+QUICK = Plan(max_rounds=4, round_ms=4.0, duration_s=0.5, target_ratio=_ALL_ROUNDS)
+
+
+class SiteOptions(TypedDict, total=False):
+    """The keywords of `sweep` that say where its workers run."""
+
+    gpus: Sequence[str]
+    workers: int | None
+    on: str
+    mixed: bool
 
 
 def sweep(
@@ -130,10 +143,11 @@ def sweep(
             check_devices(cells, first, sites.list_notes())
             for note in (unlike := list_unlike_before(known, first)):
                 tell(note)
-            everywhere = list_everywhere(grids)
-            crews = Crews(
+            own = [grid for grid in grids if grid.every_machine]
+            everywhere = frozenset(cell.key() for grid in own for cell in grid.cells())
+            scheduler = Scheduler(
                 store=CellStore(place, cells, known.cells, everywhere),
-                queue=TaskQueue(),
+                queue=JobQueue(),
                 progress=SweepProgress(progress),
                 sites=sites,
                 plan=plan,
@@ -143,15 +157,14 @@ def sweep(
                 workers=workers,
             )
             planner = Planner(
-                store=crews.store,
-                queue=crews.queue,
-                progress=crews.progress,
+                store=scheduler.store,
+                queue=scheduler.queue,
+                progress=scheduler.progress,
                 looks=choose_looks(grids, trace),
-                everywhere=everywhere,
                 retry_failed=retry_failed,
                 seed=seed,
             )
-            missing = planner.welcome(first)
+            missing = planner.add_sites(first)
             run = SweepRun(
                 utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
                 seed=seed,
@@ -167,15 +180,15 @@ def sweep(
             )  # fmt: skip
             append_record(place / RUNS_FILE, run)
             try:
-                for site, units in _share_exports(cells, crews.queue, first, place).items():
-                    crews.export(units, site, exporters)
-                crews.run(planner.welcome)
+                for site, jobs in _share_exports(cells, scheduler.queue, first, place).items():
+                    scheduler.export(jobs, site, exporters)
+                scheduler.run(planner.add_sites)
             finally:
-                append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=crews.seconds))
-            found = crews.store.collect()
+                append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=scheduler.seconds))
+            found = scheduler.store.collect()
             notes = (*unlike, *sites.list_notes(), *planner.list_absent())
             problems = (*found.problems, *dict.fromkeys(notes))
-            return replace(found, is_late=crews.is_late, problems=problems)
+            return replace(found, is_late=scheduler.is_late, problems=problems)
 
 
 run_sweep = sweep  # its name inside, where a command has the other
@@ -195,8 +208,6 @@ def open_sites(
     one that cannot be had."""
     engine, equals, address = on.partition("=")
     if engine == "ray" and bool(equals) == bool(address):
-        from ftax.sweeps.fleet import RaySites
-
         return RaySites(cells, address, threads=threads, is_mixed=mixed, end_at=end_at, tell=tell)
     if on != "local" or mixed:
         raise InvalidArgumentError(
@@ -204,6 +215,29 @@ def open_sites(
             "'ray=HOST:PORT' for a cluster, which alone can be mixed"
         )
     return LocalSites(cells, gpus)
+
+
+def list_unlike_before(known: SweepResults, sites: Iterable[Site]) -> list[str]:
+    """Devices of the same kind as one that the folder has results of, whose results are another
+    machine's all the same, as by another number of threads."""
+    notes = []
+    for now in {site.machine.id: site.machine for site in sites}.values():
+        name = name_device(now.environment)
+        if now.id in known.machines:
+            continue
+        for before in known.machines.values():
+            if name_device(before.environment) != name:
+                continue
+            sides = {"the folder's cells": [before.environment], "this run": [now.environment]}
+            apart = find_differences(sides, TELLING_APART)
+            if apart and now.environment.machine == before.environment.machine:
+                told = "; ".join(describe_difference(fact, of) for fact, of in apart.items())
+                notes.append(
+                    f"what this run measures on {name} counts as another machine's: {told}. Tables "
+                    "and verdicts keep them apart; to go on with the one, start as it was started"
+                )
+                break
+    return notes
 
 
 def check_devices(cells: Sequence[Cell], sites: Sequence[Site], notes: Sequence[str] = ()) -> None:
@@ -220,17 +254,17 @@ def check_devices(cells: Sequence[Cell], sites: Sequence[Site], notes: Sequence[
 
 
 def _share_exports(
-    cells: Sequence[Cell], queue: TaskQueue, sites: Sequence[Site], folder: Path
-) -> dict[Site, list[Task]]:
+    cells: Sequence[Cell], queue: JobQueue, sites: Sequence[Site], folder: Path
+) -> dict[Site, list[Job]]:
     """What is to be exported before anything is timed, by the site that will time it: a file is
     made for one device, and which of several takes a cell is not known."""
-    tasks = queue.list_left()
+    left = queue.list_left()
     fixed = {}
-    for task in tasks:
-        fitting = [site for site in sites if site.fits(task.wanted)]
+    for wanted in dict.fromkeys(job.cells[0].wanted for job in left):
+        fitting = [site for site in sites if site.fits(wanted)]
         if len(fitting) == 1:
-            fixed[task.wanted] = fitting[0]
-    shared: dict[Site, list[Task]] = {}
-    for unit in make_units(tasks, cells, fixed, read_exported(folder)):
-        shared.setdefault(fixed[unit.wanted], []).append(unit)
+            fixed[wanted] = fitting[0]
+    shared: dict[Site, list[Job]] = {}
+    for job in make_export_jobs(left, cells, fixed, read_exported(folder)):
+        shared.setdefault(fixed[job.cells[0].wanted], []).append(job)
     return shared

@@ -1,7 +1,7 @@
 """Cells of several machines in rows: what was measured on each of them stands beside each other.
 
-The surprising choice: a row has whatever was measured, and nothing is averaged. What one machine
-measured twice is two rows, and what a machine has not is a gap.
+A row has all that was measured, and nothing is averaged. What one machine measured twice is two
+rows, and what a machine has not is a gap.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def line_up(
 
 
 def group_shared(rows: Iterable[Row[T]]) -> list[tuple[Row[T], ...]]:
-    """The rows of each model on each kind of device of which machines have a row in common, by
-    runtime, dtype and size."""
+    """The rows of each model on each kind of device, by runtime, dtype and size, where machines
+    have a row in common."""
     groups: dict[tuple[str, str], list[Row[T]]] = {}
     for row in rows:
         kind = row.cell.device.partition(":")[0]
@@ -109,7 +109,7 @@ def mark_software(
     names: Sequence[str], environments: Mapping[str, Environment]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The heading of each machine of these names, with an asterisk where its software is not that
-    of the first one; and in words what differs. Nobody knows of a machine without environment.
+    of the first one; and in words what differs. A machine without environment is left out.
     """
     known = [name for name in names if name in environments]
     sides = {name: [environments[name]] for name in known}

@@ -1,7 +1,8 @@
-"""Where cells are measured: sites, which are devices of machines, of this one or of a cluster.
+"""Where workers run: sites, which are devices of machines, of this one or of a cluster; and for how
+many workers a site has room.
 
-The surprising choice: a sweep asks again and again which sites there are. Here the answer is always
-the same; on a cluster machines come and go, and what they had begun goes back to the others.
+A sweep asks again and again which sites there are. Here the answer is always the same; on a cluster
+machines come and go, and what they had begun goes back to the others.
 """
 
 from __future__ import annotations
@@ -9,64 +10,29 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ftax.errors import RunnerError
 from ftax.machines.environment import Environment, collect_environment
 from ftax.runtimes.catalogue import find_runtime
 from ftax.steps.given import use_threads
 from ftax.steps.setting import normalize_device
-from ftax.sweeps.job import TASK
-from ftax.sweeps.record import GPU, SweepMachine
+from ftax.sweeps.job import TASK, Wanted
+from ftax.sweeps.record import SweepMachine
 from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
+from ftax.workers.cluster import RemoteWorker
 from ftax.workers.process import Stop, Worker
 
 CPU = "cpu"
+_MOST_SHARERS = 4  # workers of a GPU: so many get ready faster than one measures
+_MOST_EXPORTERS = 12  # each starts with imports and a context on the GPU
 DEVICES = "devices"  # what a worker is told from a job by: an argument of `describe_machine`
 
 
-class SiteWorker(Protocol):
-    """A process at a site that does jobs of `ftax.sweeps.work`: `ftax.workers.process.Worker`, or
-    one of another machine."""
-
-    @property
-    def pid(self) -> int:
-        """Of the process, on its machine."""
-        ...
-
-    def wait_until_ready(self) -> None:
-        """Return when it has its imports behind it."""
-        ...
-
-    def send(self, job: Any) -> None:
-        """Ask for a job, or answer a question."""
-        ...
-
-    def receive(self, limit_s: float) -> dict[str, Any]:
-        """The next answer."""
-        ...
-
-    def end(self) -> None:
-        """End it at once."""
-        ...
-
-
+# A process at a site, on this machine or on another.
+SiteWorker = Worker | RemoteWorker
 Start = Callable[[Stop], SiteWorker]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a cell asks of the site that measures it."""
-
-    device: str  # "cpu", "cuda" (any GPU that is for all) or "cuda:1"
-    gpu: str = ""  # a part of its name
-    machine: str = ""  # the id of the only one that may
-
-    def describe(self) -> str:
-        """ "cpu", "NVIDIA H100" or "cuda of the machine 1a2b3c", by the beginning of its id."""
-        where = f" of the machine {self.machine[:6]}" if self.machine else ""
-        return f"{self.gpu or self.device}{where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,39 +75,14 @@ class Site:
         return wanted.device == self.device and not wanted.gpu
 
 
-class Sites(Protocol):
-    """The sites of a sweep.
-
-    Attributes:
-        may_change: whether others may come.
-    """
-
-    may_change: bool
-
-    def find(self) -> tuple[Site, ...]:
-        """Those that are there now."""
-        ...
-
-    def lose(self, site: Site, reason: str) -> None:
-        """Nothing can be done there any more. Raises RunnerError if that is the end."""
-        ...
-
-    def list_notes(self) -> list[str]:
-        """What is to be said of machines: why they were left out, or lost."""
-        ...
-
-    def close(self) -> None:
-        """Let go of all machines."""
-        ...
-
-
 class LocalSites:
-    """Devices of this machine: those that cells name, and for any GPU those in ``gpus``.
+    """Devices of this machine: those that cells name, and for any GPU those in ``gpus``. Those of a
+    cluster, `ftax.sweeps.fleet.RaySites`, have the same methods.
 
     Raises UnavailableError for a device that there is not.
     """
 
-    may_change = False
+    may_change = False  # whether others may come
 
     def __init__(self, cells: Sequence[Cell], gpus: Iterable[str]) -> None:
         wanted = dict.fromkeys(cell.device for cell in cells)
@@ -161,24 +102,19 @@ class LocalSites:
         )
 
     def find(self) -> tuple[Site, ...]:
-        """All of them."""
+        """Those that are there now."""
         return self._sites
 
     def lose(self, site: Site, reason: str) -> None:
-        """It is this machine."""
+        """Nothing can be done there any more. Raises RunnerError, since it is this machine."""
         raise RunnerError(f"{site.device}: {reason}")
 
     def list_notes(self) -> list[str]:
-        """Nothing."""
+        """What is to be said of machines that were left out or lost."""
         return []
 
     def close(self) -> None:
         """Nothing was taken."""
-
-
-def read_wanted(cell: Cell, machine: str = "") -> Wanted:
-    """What a cell asks for."""
-    return Wanted(device=cell.device, gpu=str(cell.options.get(GPU, "")), machine=machine)
 
 
 def list_runtimes(cells: Iterable[Cell]) -> list[tuple[str, str]]:
@@ -227,3 +163,31 @@ def make_sites(
         )
         for item in found
     ]
+
+
+def choose_sharers(machine: SweepMachine, gpus: int) -> int:
+    """How many workers share each of so many GPUs of a host: as many as have room, up to 4. Who
+    waits keeps what is ready on the device."""
+    room = _count_room(machine, cores=4, host_gib=8, gpu_gib=20, gpus=gpus)
+    return max(1, min(_MOST_SHARERS, room))
+
+
+def choose_exporters(machine: SweepMachine) -> int:
+    """How many workers export side by side on a device, each a model of a gigabyte; 0 without room
+    for two."""
+    room = min(_MOST_EXPORTERS, _count_room(machine, cores=1, host_gib=4, gpu_gib=8, left=2))
+    return room if room > 1 else 0
+
+
+def _count_room(
+    machine: SweepMachine, *, cores: int, host_gib: int, gpu_gib: int, gpus: int = 1, left: int = 0
+) -> int:
+    """How many workers of such needs each of ``gpus`` GPUs of a host can have; ``left`` cores are
+    for the sweep itself and the machine. The needs are a guess for a large model: too few workers
+    cost minutes, too many cost cells, by want of memory."""
+    host, gpu = machine.environment.host, machine.environment.gpu
+    in_memory = (host.memory_bytes >> 30) // host_gib
+    rooms = [(host.usable_cpus - left) // cores // gpus, in_memory // gpus]
+    if gpu is not None:
+        rooms.append((gpu.memory_bytes >> 30) // gpu_gib)
+    return min(rooms)

@@ -4,9 +4,9 @@ Both come from anchors: cells that were measured on several machines and repeate
 logarithm of a latency is that of its cell, plus what its machine does to it, plus what its run does
 (one-way random effects; Searle, Casella and McCulloch, "Variance Components", 1992, chapter 3).
 
-The surprising choice: all cells of a machine are taken to move together, as they do if its host is
-slow. So more anchors make the numbers better, and the interval no narrower than one anchor would
-have it. Across kinds of machines nothing is averaged.
+All cells of a machine are taken to move together, as they do if its host is slow. So more anchors
+make the numbers better, and the interval no narrower than one anchor would have it. Across kinds of
+machines nothing is averaged.
 """
 
 from __future__ import annotations

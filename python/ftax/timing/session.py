@@ -11,11 +11,11 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 
@@ -33,6 +33,7 @@ from ftax.errors import (
 from ftax.machines.condition import collect_condition
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_watch import watch_gpu
+from ftax.records.fields import Nested
 from ftax.steps.loaded import LoadedModel, MeasuredModel
 from ftax.steps.state import Snapshot
 from ftax.timing.call_inputs import read_inputs
@@ -65,7 +66,7 @@ _quiet_blocks = 0  # that are open
 
 @check_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Nested):
     """How to measure. The defaults stop when every interval is within ``target_ratio`` of its mean.
 
     Attributes:
@@ -117,11 +118,11 @@ class Plan:
         for name in ("patience_s", "quiet_probe_ns"):
             check_number(name, getattr(self, name), can_be_0=True)
         check_count("seed", self.seed, least=0, most=_SEED_LIMIT - 1)
+        object.__setattr__(self, "cpus", tuple(self.cpus))  # a list, after JSON
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The plan that `dataclasses.asdict` took apart, after JSON."""
-        return cls(**{**data, "cpus": tuple(data["cpus"])})
+    def to_dict(self) -> dict[str, object]:
+        """JSON-able; ``Plan(**it)`` is this plan."""
+        return asdict(self)
 
     def __repr__(self) -> str:
         """What differs from the defaults."""
@@ -490,7 +491,7 @@ def _judge_work(
 
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
     """The median of each probe, ns: over the quiet rounds if they are a third of all, or else over
-    all, also where enough of them count: `sweeps.processes` is to see that a neighbour was busy."""
+    all, also where enough of them count: `sweeps.bench` is to see that a neighbour was busy."""
     disturbed = set(result.disturbed_rounds)
     ends = result.probes[1:]
     quiet = [probe for place, probe in enumerate(ends) if place not in disturbed]

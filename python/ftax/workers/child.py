@@ -1,9 +1,8 @@
 """What a worker process runs: a task, which is a function named "module:function", once a job.
 
-Started as ``python -m ftax.workers.child TASK PARENT``; `ftax.workers.process` is its parent. The
-surprising choice: jobs and answers go over descriptors that nobody else has. What a model or a
-library prints goes to standard error, and what it reads from standard input is empty, so that an
-answer is never anything but an answer.
+Started as ``python -m ftax.workers.child TASK PARENT``; `ftax.workers.process` is its parent. Jobs
+and answers go over descriptors that nothing else uses. What a model or a library prints goes to
+standard error, and standard input is empty for them, so that an answer is never anything else.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ class Line:
 
 
 def main() -> None:
-    """Do the task for each job, until there are no more. An error of ftax ends one job; whatever
-    else is raised ends the process, whose last words it is."""
+    """Do the task for each job, until there are no more. An error of ftax ends one job; any
+    other that is raised ends the process, whose last words it is."""
     task, parent = sys.argv[1:]
     die_with(int(parent))
     line = Line(*_take_streams())

@@ -1,10 +1,10 @@
 """Worker processes on the machines of a Ray cluster.
 
-The surprising choice: Ray only reaches a machine. An actor there starts workers as a process of its
-own would be started by hand, from the environment that `ray start` had, and hands lines on. Nothing
-is measured in one of Ray's processes, and what goes over is JSON, both ways.
+Ray only reaches a machine. An actor there starts workers as one would by hand, from the environment
+that `ray start` had, and hands lines on. Nothing is measured in one of Ray's processes, and what is
+sent is JSON, both ways.
 
-Whoever reaches Ray's port can run code on all of its machines; docs/fleet.md says what to do.
+Who reaches Ray's port can run code on all of its machines; docs/fleet.md says what to do.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Cluster:
         return self._nodes
 
     def take(self, node: Node, environment: Mapping[str, str]) -> RemoteMachine:
-        """Take a whole node, as soon as nobody else has a part of it."""
+        """Take a whole node, as soon as no other job has a part of it."""
         return RemoteMachine(self._ray, node, environment)
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class RemoteMachine:
         self._ray, self._environment = ray, dict(environment)
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         self._actor = (
-            ray.remote(Porter)
+            ray.remote(Agent)
             .options(
                 num_cpus=node.cpus,
                 num_gpus=node.gpus,
@@ -176,7 +176,7 @@ class RemoteMachine:
         )
 
     def open(self, stop: Stop) -> None:
-        """Wait until nobody else has a part of it. Raises what `ask` raises."""
+        """Wait until no other job has a part of it. Raises what `ask` raises."""
         found = self.ask("open", stop, environment=self._environment, folder=os.getcwd())
         self.host, self.gpus = found["host"], tuple(found["gpus"])
         self.name, self.niceness = found["name"] or self.name, found["niceness"]
@@ -186,7 +186,7 @@ class RemoteMachine:
         return RemoteWorker(self, self.ask("start", stop, task=task), stop)
 
     def ask(self, what: str, stop: Stop | None = None, **fields: Any) -> Any:
-        """What the `Porter` there answers.
+        """What the `Agent` there answers.
 
         Raises:
             MachineLost: it does not answer any more.
@@ -241,19 +241,17 @@ class RemoteWorker:
 
     def send(self, job: Any) -> None:
         """Ask for a job, or answer a question."""
-        self._machine.ask("send", self.stop, pid=self.pid, job=job)
+        self._ask("send", job=job)
 
     def wait_until_ready(self) -> None:
         """Return when it has its imports behind it."""
-        self._machine.ask("wait_until_ready", self.stop, pid=self.pid)
+        self._ask("wait_until_ready")
 
     def receive(self, limit_s: float) -> dict[str, Any]:
         """The next answer. What a job was refused for is its machine's fault: others did the
         same."""
         try:
-            answer: dict[str, Any] = self._machine.ask(
-                "receive", self.stop, pid=self.pid, limit_s=limit_s
-            )
+            answer: dict[str, Any] = self._ask("receive", limit_s=limit_s)
         except WorkerDied:
             raise
         except FtaxError as error:
@@ -264,8 +262,11 @@ class RemoteWorker:
         """End it and what it started."""
         self._machine.tell("end", pid=self.pid)
 
+    def _ask(self, method: str, **fields: Any) -> Any:
+        return self._machine.ask("call", self.stop, pid=self.pid, method=method, **fields)
 
-class Porter:
+
+class Agent:
     """In a process of Ray's on a machine: starts workers there, and hands lines on.
 
     It has one method, which takes and gives JSON. Workers end when the thread that started them
@@ -281,8 +282,7 @@ class Porter:
         """Do what the JSON asks for; the answer as JSON, or why there is none."""
         asked = json.loads(text)
         tasks: Mapping[str, Callable[..., Any]] = {
-            "open": self._open, "start": self._start, "send": self._send, "end": self._end,
-            "wait_until_ready": self._wait_until_ready, "receive": self._receive,
+            "open": self._open, "start": self._start, "call": self._call, "end": self._end,
             "close": self._close, "ping": lambda: None,
         }  # fmt: skip
         try:
@@ -291,7 +291,7 @@ class Porter:
             return json.dumps({"died": str(death), "killed": death.killed})
         except FtaxError as error:
             return json.dumps({"error": name_kind(error), "reason": str(error)})
-        except Exception as error:  # never pickled: a pickle is code to whoever reads it
+        except Exception as error:  # never pickled: a pickle is code to its reader
             return json.dumps({"error": RunnerError.__name__, "reason": describe(error)})
 
     def _open(self, environment: dict[str, str], folder: str) -> dict[str, Any]:
@@ -317,14 +317,8 @@ class Porter:
         self._workers[worker.pid] = worker
         return worker.pid
 
-    def _send(self, pid: int, job: Any) -> None:
-        self._workers[pid].send(job)
-
-    def _wait_until_ready(self, pid: int) -> None:
-        self._workers[pid].wait_until_ready()
-
-    def _receive(self, pid: int, limit_s: float) -> dict[str, Any]:
-        return self._workers[pid].receive(limit_s)
+    def _call(self, pid: int, method: str, **given: Any) -> Any:
+        return getattr(self._workers[pid], method)(**given)
 
     def _end(self, pid: int) -> None:
         self._workers.pop(pid).end()
@@ -360,7 +354,7 @@ def read_environment(pid: int) -> dict[str, str]:
 
 def _check_address(address: str) -> None:
     """Raise InvalidArgumentError for what is no address, and UnavailableError, within seconds,
-    unless somebody listens there."""
+    unless something listens there."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536 or "://" in address:
         raise InvalidArgumentError(

@@ -1,10 +1,9 @@
 """The one way to have something done in another process: started, asked, listened to within a time
 limit, ended, and its death explained.
 
-The surprising choice: a worker leads a process group of its own. Ctrl-C in a terminal so reaches
-the parent alone, which ends the workers in order, and with a worker go the processes that its
-runtimes started. And a limit is for the worker's own work: starting Python, and waiting for a CPU
-that other programs have, do not count.
+A worker leads its process group. Ctrl-C in a terminal so reaches the parent alone, which ends the
+workers in order, and with a worker go the processes that its runtimes started. A limit is for the
+worker's own work: starting Python, and waiting for a CPU that other programs have, do not count.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ftax.workers.child import DONE, REFUSED
 _START_S = 300.0  # that a process has for its imports, on however busy a host
 _TAIL_BYTES = 20_000
 _SHOWN_BYTES = 200
-_END_S = 10.0  # that a worker which closed its line has to end by itself
+_END_S = 10.0  # that a worker which closed its line has to end
 _LOOK_S = 0.5  # Ctrl-C that another thread was given is seen after so long
 _SIGNALS = {item.value: item.name for item in signal.Signals}
 
@@ -39,7 +38,7 @@ _SIGNALS = {item.value: item.name for item in signal.Signals}
 class WorkerDied(RunnerError):
     """It ended, or had to be ended, before it was done; the message says of what.
 
-    ``killed``: by a signal that no program sends itself, so that it may be nobody's fault here.
+    ``killed``: by a signal that no program sends itself, so that no cell may be at fault.
     """
 
     def __init__(self, reason: str, *, killed: bool = False) -> None:
@@ -48,11 +47,11 @@ class WorkerDied(RunnerError):
 
 
 class Stopped(Exception):
-    """Whoever waits is to end now."""
+    """The waiting is to end now."""
 
 
 class Stop:
-    """A flag that wakes whoever listens to a worker."""
+    """A flag that wakes all threads that listen to a worker."""
 
     def __init__(self) -> None:
         self.descriptor, self._write = os.pipe()
@@ -118,7 +117,7 @@ class Worker:
         return self._process.pid
 
     def send(self, job: Any) -> None:
-        """Ask for a job, or answer a question. Raises WorkerDied if nobody is there to ask."""
+        """Ask for a job, or answer a question. Raises WorkerDied if it has ended."""
         assert self._process.stdin is not None  # a pipe, see above
         try:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
@@ -153,7 +152,7 @@ class Worker:
             yield answer
 
     def finish(self, limit_s: float) -> None:
-        """Have it end by itself, having no more jobs. Raises WorkerDied if it dies of that."""
+        """Let it end, having no more jobs. Raises WorkerDied if it dies of that."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -247,7 +246,7 @@ def run_task(
     stop: Stop | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Generator[dict[str, Any]]:
-    """Do one job in a process of its own: its answers, each as soon as it is given.
+    """Do one job in a fresh process: its answers, each as soon as it is given.
 
     Raises, after the answers that it gave before:
         WorkerDied: it died, at the job or of ending afterwards, or ran past the limit.
@@ -264,7 +263,7 @@ def run_task(
 
 
 def work_side_by_side(works: Sequence[Callable[[], None]], stop: Stop) -> None:
-    """Each in a thread of its own until all have ended; raises the first error, and Ctrl-C, once
+    """Each in its thread until all have ended; raises the first error, and Ctrl-C, once
     ``stop`` has ended the others."""
     with ThreadPoolExecutor(len(works) or 1) as threads:
         left = {threads.submit(work) for work in works}

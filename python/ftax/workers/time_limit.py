@@ -1,6 +1,6 @@
 """Ends a step of preparation that runs too long, so that one runtime cannot hold up the others.
 
-The surprising choice: what interrupts the step is no Exception. Compilers are full of `except
+What interrupts the step is no Exception. Compilers are full of `except
 Exception: try something else`, which would swallow an ordinary error and go on.
 """
 

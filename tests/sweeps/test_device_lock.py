@@ -9,16 +9,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from ftax.sweeps.room import choose_sharers
-from ftax.sweeps.turns import Turn, Turns
+from ftax.sweeps.sites import choose_sharers
+from ftax.sweeps.supervisor import DeviceLock, Supervisor
 from ftax.workers.process import Stop, Stopped
-from support.sweeps import die, make_cell, run_lanes, script_workers
+from support.sweeps import die, make_cell, run_cells, script_workers
 
 
 @pytest.fixture
 def stop():
     with closing(Stop()) as made:
         yield made
+
+
+def make_users(lock, stop, count):
+    return [Supervisor(start=None, limit_s=1.0, lock=lock, stop=stop) for _ in range(count)]
+
+
+def wait_for_waiting(lock):
+    while "waiting to measure" not in lock._states.values():
+        time.sleep(0.001)
 
 
 def start(work):
@@ -49,76 +58,75 @@ def test_as_many_share_a_gpu_as_have_room(cores, host_gib, gpu_gib, gpus, worker
 
 
 def test_two_get_ready_together_and_measure_one_after_the_other(stop):
-    turns = Turns()
-    a, b = Turn(turns, stop), Turn(turns, stop)
-    a.get_ready()
-    b.get_ready()
-    waiting = start(a.measure)
+    lock = DeviceLock()
+    a, b = make_users(lock, stop, 2)
+    lock.share(a)
+    lock.share(b)
+    waiting = start(lambda: lock.hold(a))
     waiting.join(0.1)
     assert waiting.is_alive()  # b is not ready
-    b.leave()
+    lock.release(b)
     waiting.join(5)
-    assert (a.state, b.state) == ("measuring", "away")
-    later = start(b.measure)
+    assert not waiting.is_alive()
+    later = start(lambda: lock.hold(b))
     later.join(0.1)
     assert later.is_alive()
-    a.leave()
+    lock.release(a)
     later.join(5)
-    assert (a.state, b.state) == ("away", "measuring")
+    assert not later.is_alive()
 
 
 def test_a_worker_knows_the_processes_that_idle_beside_it(stop):
-    turns = Turns()
-    a, b, c = (Turn(turns, stop) for _ in range(3))
-    a.pid, b.pid = 7, 8
-    assert (a.list_others(), c.list_others()) == ([8], [7, 8])
-    assert Turn(Turns(), stop).list_others() == []  # of another device
+    lock = DeviceLock()
+    a, b, c = make_users(lock, stop, 3)
+    for user, pid in ((a, 7), (b, 8), (c, 0)):  # c has none yet
+        user.pid = pid
+        lock.share(user)
+    assert (lock.list_idle(a), lock.list_idle(c)) == ([8], [7, 8])
+    assert DeviceLock().list_idle(a) == []  # of another device
 
 
 def test_who_waits_to_measure_goes_before_who_wants_to_get_ready(stop):
-    turns = Turns()
-    a, b, c = (Turn(turns, stop) for _ in range(3))
-    order = []
-    a.get_ready()
-    measuring = start(lambda: (b.measure(), order.append("b"), time.sleep(0.05), b.leave()))
-    while not turns.is_any("waiting to measure"):
-        time.sleep(0.001)
-    readying = start(lambda: (c.get_ready(), order.append("c")))
+    lock, order = DeviceLock(), []
+    a, b, c = make_users(lock, stop, 3)
+    lock.share(a)
+    measuring = start(lambda: (lock.hold(b), order.append("b"), time.sleep(0.05), lock.release(b)))
+    wait_for_waiting(lock)
+    readying = start(lambda: (lock.share(c), order.append("c")))
     time.sleep(0.05)
-    a.leave()
+    lock.release(a)
     measuring.join(5)
     readying.join(5)
     assert order == ["b", "c"]
 
 
 def test_who_gets_ready_stops_between_two_cells_for_who_waits_to_measure(stop):
-    turns = Turns()
-    a, b = Turn(turns, stop), Turn(turns, stop)
-    a.get_ready()
-    b.get_ready()
-    b.get_ready()  # nobody waits: on with the next cell
-    measuring = start(a.measure)
-    while not turns.is_any("waiting to measure"):
-        time.sleep(0.001)
-    going_on = start(b.get_ready)
+    lock = DeviceLock()
+    a, b = make_users(lock, stop, 2)
+    lock.share(a)
+    lock.share(b)
+    lock.share(b)  # none waits: on with the next cell
+    measuring = start(lambda: lock.hold(a))
+    wait_for_waiting(lock)
+    going_on = start(lambda: lock.share(b))
     measuring.join(5)
     going_on.join(0.1)
-    assert (a.state, going_on.is_alive()) == ("measuring", True)
-    a.leave()
+    assert (measuring.is_alive(), going_on.is_alive()) == (False, True)
+    lock.release(a)
     going_on.join(5)
-    assert (a.state, b.state) == ("away", "getting ready")
+    assert not going_on.is_alive()
 
 
 def test_a_sweep_that_ends_lets_nobody_wait(stop):
-    turns = Turns()
-    a, b = Turn(turns, stop), Turn(turns, stop)
-    a.get_ready()
+    lock = DeviceLock()
+    a, b = make_users(lock, stop, 2)
+    lock.share(a)
     stop.set()
     with pytest.raises(Stopped):
-        b.measure()
-    a.measure()  # b waits no more, and nobody gets ready
+        lock.hold(b)
+    lock.hold(a)  # b waits no more, and no other gets ready
     with pytest.raises(Stopped):
-        b.get_ready()
+        lock.share(b)
 
 
 def test_nothing_is_beside_a_worker_that_measures(tmp_path, monkeypatch):
@@ -140,10 +148,10 @@ def test_nothing_is_beside_a_worker_that_measures(tmp_path, monkeypatch):
         with lock:
             active.remove(step)
 
-    monkeypatch.setattr("ftax.sweeps.crews._TOGETHER", 2)
+    monkeypatch.setattr("ftax.sweeps.scheduler._TOGETHER", 2)
     workers = script_workers(script)
     cells = [make_cell(model=f"m{i}", device="cuda", batch=b) for i in range(6) for b in (1, 2)]
-    found = run_lanes(workers, tmp_path, cells, looks=("trace",), devices=("cuda:0",), workers=2)
+    found = run_cells(workers, tmp_path, cells, looks=("trace",), devices=("cuda:0",), workers=2)
     assert len(found) == 12 and {cell.facts["trace"] for cell in found.values()} == {"found"}
     assert clashes == []
     assert workers.ended == len(workers.jobs) == 6
@@ -158,7 +166,7 @@ def test_a_worker_that_dies_measuring_does_not_keep_the_gpu(tmp_path, monkeypatc
 
     workers = script_workers(script)
     cells = [make_cell(model=f"m{i}", device="cuda") for i in range(4)]
-    found = run_lanes(workers, tmp_path, cells, devices=("cuda:0",), workers=2)
+    found = run_cells(workers, tmp_path, cells, devices=("cuda:0",), workers=2)
     assert [found[place].status for place in range(4)] == [
         "measured", "failed", "measured", "measured",
     ]  # fmt: skip

@@ -1,8 +1,7 @@
-"""Keeps every site of a sweep busy: a crew of lanes each, from whenever it comes to when nothing is
-left for it.
+"""Keeps every site of a sweep busy: so many workers each, until nothing is left for it.
 
-The surprising choice: nobody waits for work. A lane that finds none ends, and a site whose lanes
-have ended gets new ones if there is something for it again, because a machine was lost that had it.
+No worker waits for jobs. The thread of one that finds none ends, and a site whose threads have
+ended gets new ones if there is something for it again, because a machine was lost that had it.
 """
 
 from __future__ import annotations
@@ -12,19 +11,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ftax.errors import RunnerError, is_out_of_memory
 from ftax.machines.environment import Environment
-from ftax.sweeps.job import LOOKS, Group, Job, remove_done
-from ftax.sweeps.lane import WAITING, Lane
-from ftax.sweeps.plan import Task, TaskQueue
+from ftax.sweeps.fleet import Sites
+from ftax.sweeps.job import LOOKS, Job, JobCell, remove_done
+from ftax.sweeps.plan import JobQueue
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.room import choose_exporters, choose_sharers
-from ftax.sweeps.sites import Site, Sites
+from ftax.sweeps.sites import Site, choose_exporters, choose_sharers
 from ftax.sweeps.store import CellStore
-from ftax.sweeps.turns import Turn, Turns
+from ftax.sweeps.supervisor import WAITING, DeviceLock, Supervisor, make_failure
 from ftax.timing.session import Plan
 from ftax.workers.cluster import MachineLost
 from ftax.workers.process import Stop, work_side_by_side
@@ -35,19 +33,18 @@ _TOGETHER = 60
 _TOLD = ("build", "measure", *LOOKS)  # in the progress
 _LOOK_S = 0.5  # at machines that come, and at Ctrl-C
 _ALONE_S = 60.0  # that a sweep without any machine waits for one
-_MOST_LANES = 1000
+_MOST_THREADS = 1000  # of workers
 _MOST_LOSSES = 2  # of machines at the same cell, from which on it is to blame
 
-
-Busy = dict[Site, list[Future[None]]]  # lanes that work
+Busy = dict[Site, list[Future[None]]]  # the threads of workers
 
 
 @dataclass(slots=True, kw_only=True)
-class Crews:
-    """The lanes of all sites, and what they share."""
+class Scheduler:
+    """Starts workers at all sites, and notes what they answer."""
 
     store: CellStore
-    queue: TaskQueue
+    queue: JobQueue
     progress: SweepProgress
     sites: Sites
     plan: Plan
@@ -57,26 +54,26 @@ class Crews:
     workers: int | None = None  # of one GPU; None: as many as its machine has room for
     seconds: dict[str, float] = field(default_factory=dict)  # of each step, over all devices
     is_late: bool = False  # the time was over, and something was left
-    _turns: dict[tuple[str, str], Turns] = field(default_factory=dict, init=False)
+    _locks: dict[tuple[str, str], DeviceLock] = field(default_factory=dict, init=False)
     _losses: dict[int, int] = field(default_factory=dict, init=False)  # of machines, by place
     # What ran out of memory beside other workers, which is tried once more when they have ended.
-    _crowded: dict[int, Task] = field(default_factory=dict, init=False)  # by place
+    _kept: list[JobCell] = field(default_factory=list, init=False)
     _is_quiet: bool = field(default=False, init=False)  # one worker a device, from here on
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def run(self, welcome: Callable[[Sequence[Site]], object]) -> None:
-        """Until nothing is left, or the time is over. ``welcome`` is called with the sites that are
-        there whenever they were asked for, before any of them starts.
+    def run(self, add_sites: Callable[[Sequence[Site]], object]) -> None:
+        """Until nothing is left, or the time is over. ``add_sites`` is called with all
+        sites that are there, again and again, before any new one starts.
 
-        Raises RunnerError if something is left and nobody can do it.
+        Raises RunnerError if something is left that no site can do.
         """
         busy: Busy = {}
         alone_since: float | None = None
-        with closing(Stop()) as stop, ThreadPoolExecutor(_MOST_LANES) as threads:
+        with closing(Stop()) as stop, ThreadPoolExecutor(_MOST_THREADS) as threads:
             try:
                 while True:
                     sites = self.sites.find()
-                    welcome(sites)
+                    add_sites(sites)
                     if not self.is_late:
                         self._start(sites, busy, threads, stop)
                     if busy:
@@ -84,7 +81,7 @@ class Crews:
                         _wait_a_while(busy)
                         continue
                     if not (self.is_late or self.queue.list_left()):
-                        self._put_back_crowded()
+                        self._put_back_kept()
                     if self.is_late or not self.queue.list_left():
                         return
                     alone_since = alone_since or time.monotonic()
@@ -95,34 +92,32 @@ class Crews:
     def _start(
         self, sites: Sequence[Site], busy: Busy, threads: ThreadPoolExecutor, stop: Stop
     ) -> None:
-        """Start lanes at the sites that may, one at each, then the next at each: tasks may be fewer
-        than lanes, and the first site's would take them all."""
+        """Start workers at the sites that may, one at each, then the next at each: jobs may be
+        fewer than workers, and the first site's would take them all."""
         counts = {site: self._count_workers(site, sites) for site in self._choose(sites, busy)}
-        lanes = sum(counts.values()) + sum(map(len, busy.values()))
+        total = sum(counts.values()) + sum(map(len, busy.values()))
         for number in range(max(counts.values(), default=0)):
             for site, count in counts.items():
                 if number < count:
-                    work = threads.submit(self._work, site, count, lanes, stop)
+                    work = threads.submit(self._work, site, count, total, stop)
                     busy.setdefault(site, []).append(work)
 
-    def export(self, units: Sequence[Task], site: Site, exporters: int | None) -> None:
-        """Have the units exported at a site by so many workers, or as many as it has room for; by
+    def export(self, jobs: Sequence[Job], site: Site, exporters: int | None) -> None:
+        """Have jobs of exports done at a site by so many workers, or as many as it has room for; by
         none if one would do it all."""
         most = choose_exporters(site.machine) if exporters is None else exporters
-        count = min(most, len(units))
+        count = min(most, len(jobs))
         if count < 2:
             return
         start, threads = time.monotonic(), max(1, site.threads // count)
         # The iterator of a list, from which several threads may take.
-        jobs = iter(
-            [self._make_job(site, unit.groups, threads=threads, exports=True) for unit in units]
-        )
-        self.progress.expect_exports(sum(unit.size for unit in units))
+        left = iter([self._complete(site, [job], threads=threads, exports=True) for job in jobs])
+        self.progress.expect_exports(sum(job.to_time for job in jobs))
 
         def work() -> None:
-            with closing(self._make_lane(site, Turns(), stop)) as lane:
-                for job in jobs:
-                    for result in lane.do(job):
+            with closing(self._make_supervisor(site, DeviceLock(), stop)) as supervisor:
+                for job in left:
+                    for result in supervisor.do(job):
                         self._note_export(result)
 
         with closing(Stop()) as stop:
@@ -137,7 +132,7 @@ class Crews:
         """The sites that are to start now. CPUs are never measured beside a GPU of their host:
         first GPUs, as long as there is anything for them."""
         left = self.queue.list_left()
-        wanted = [site for site in sites if any(site.fits(task.wanted) for task in left)]
+        wanted = [site for site in sites if any(site.fits(job.cells[0].wanted) for job in left)]
         for_gpus = {site.host for site in (*wanted, *busy) if site.is_gpu}
         on_cpus = {site.host for site in busy if not site.is_gpu}
         return [
@@ -148,9 +143,9 @@ class Crews:
 
     def _wait_for_machine(self, waited_s: float) -> None:
         left = self.queue.list_left()
-        kinds = ", ".join(dict.fromkeys(task.wanted.describe() for task in left))
+        kinds = ", ".join(dict.fromkeys(job.cells[0].wanted.describe() for job in left))
         if not self.sites.may_change or waited_s > _ALONE_S:
-            count = sum(len(group.items) for task in left for group in task.groups)
+            count = sum(len(job.cells) for job in left)
             notes = "".join(f"; {note}" for note in self.sites.list_notes())
             raise RunnerError(
                 f"{count} cells are left, and no machine is there that may do them ({kinds})"
@@ -166,91 +161,84 @@ class Crews:
         gpus = sum(other.is_gpu and other.host == site.host for other in sites)
         return choose_sharers(site.machine, gpus) if self.workers is None else self.workers
 
-    def _make_lane(self, site: Site, turns: Turns, stop: Stop) -> Lane:
-        return Lane(start=lambda: site.start(stop), limit_s=self.limit_s, turn=Turn(turns, stop))
+    def _make_supervisor(self, site: Site, lock: DeviceLock, stop: Stop) -> Supervisor:
+        return Supervisor(start=site.start, limit_s=self.limit_s, lock=lock, stop=stop)
 
-    def _make_job(self, site: Site, groups: tuple[Group, ...], **changes: Any) -> Job:
+    def _complete(self, site: Site, jobs: Sequence[Job], **changes: Any) -> Job:
+        """Jobs of the queue as one, with how and where it is done."""
         fields = {
-            "device": site.device, "groups": groups, "threads": site.threads, "plan": self.plan,
-            "trace_iterations": self.trace_iterations, "end_at": self.end_at,
+            "device": site.device, "cells": tuple(cell for job in jobs for cell in job.cells),
+            "threads": site.threads, "plan": self.plan, "end_at": self.end_at,
+            "trace_iterations": self.trace_iterations,
         }  # fmt: skip
         return Job(**{**fields, **changes})
 
-    def _take(self, site: Site, lanes: int) -> list[Task]:
-        """The next tasks of a lane; none if there are none, or the time is over."""
+    def _take(self, site: Site, total: int) -> list[Job]:
+        """The next jobs of one of ``total`` workers; none if there are none, or the time is
+        over."""
         if self.is_late:
             return []
-        tasks = self.queue.take(site, _TOGETHER if site.is_gpu else 1, lanes)
-        if tasks and self.end_at is not None and time.monotonic() > self.end_at:
+        jobs = self.queue.take(site, _TOGETHER if site.is_gpu else 1, total)
+        if jobs and self.end_at is not None and time.monotonic() > self.end_at:
             self.is_late = True
             return []
-        return tasks
+        return jobs
 
-    def _work(self, site: Site, workers: int, lanes: int, stop: Stop) -> None:
-        """One of ``workers`` lanes of a site, of ``lanes`` in all: do what there is, and note each
-        result at once."""
+    def _work(self, site: Site, workers: int, total: int, stop: Stop) -> None:
+        """The thread of one of ``workers`` of a site, of ``total`` in all: have jobs done as long
+        as there are any, and note each result at once."""
         ahead = None if workers == 1 else max(1, site.threads // workers)
-        turns = self._turns.setdefault((site.host, site.device), Turns())
+        lock = self._locks.setdefault((site.host, site.device), DeviceLock())
         machine = site.machine.id
         step, since = WAITING, time.monotonic()
-        with closing(self._make_lane(site, turns, stop)) as lane:
+        with closing(self._make_supervisor(site, lock, stop)) as supervisor:
             try:
-                while not stop.is_set and (tasks := self._take(site, lanes)):
-                    groups = tuple(group for task in tasks for group in task.groups)
-                    for result in lane.do(self._make_job(site, groups, threads_ahead=ahead)):
+                while not stop.is_set and (jobs := self._take(site, total)):
+                    job = self._complete(site, jobs, threads_ahead=ahead)
+                    for result in supervisor.do(job):
                         if result["say"] == "begin":
                             step, since = result["step"], self._spend(step, since, workers)
                             self._tell(site, step, result["places"], machine)
                         elif result["say"] == "machine":
                             environment = Environment.from_dict(result["environment"])
                             machine = self.store.add_machine(environment)
-                        elif workers == 1 or not self._keep_crowded(result, tasks):
+                        elif workers == 1 or not self._keep_for_later(result, job):
                             self._note(result, machine, site.device)
             except MachineLost as lost:
-                self._give_up(site, lane, tasks, lost)
+                self._give_up(site, supervisor, jobs, lost)
             finally:
                 self._spend(step, since, workers)
 
-    def _keep_crowded(self, result: Mapping[str, Any], tasks: Sequence[Task]) -> bool:
-        """Whether a cell failed for want of memory, of which other workers may hold what it lacked.
-        It is kept for later, then."""
+    def _keep_for_later(self, result: Mapping[str, Any], job: Job) -> bool:
+        """Whether a cell failed for want of memory, which other workers may hold: then it is kept
+        for when they have ended."""
         if result["say"] != "failed" or not is_out_of_memory(result["reason"]):
             return False
-        place = result["place"]
-        task = next(
-            task for task in tasks for group in task.groups for i in group.items if i.place == place
-        )
         with self._lock:
-            self._crowded[place] = task
+            self._kept += [cell for cell in job.cells if cell.place == result["place"]]
         return True
 
-    def _put_back_crowded(self) -> None:
+    def _put_back_kept(self) -> None:
         with self._lock:
-            crowded, self._crowded = self._crowded, {}
-        for place, task in crowded.items():
-            groups = (
-                replace(group, items=tuple(item for item in group.items if item.place == place))
-                for group in task.groups
-            )
-            kept = tuple(group for group in groups if group.items)
-            self.queue.add([replace(task, groups=kept)])
-        self._is_quiet = self._is_quiet or bool(crowded)
+            kept, self._kept = self._kept, []
+        self.queue.add([Job(cells=(cell,)) for cell in kept])
+        self._is_quiet = self._is_quiet or bool(kept)
 
-    def _give_up(self, site: Site, lane: Lane, tasks: Sequence[Task], lost: MachineLost) -> None:
+    def _give_up(
+        self, site: Site, supervisor: Supervisor, jobs: Sequence[Job], lost: MachineLost
+    ) -> None:
         """A machine was lost: what it had not done is done by others, but for a cell at which that
         happens again."""
-        left = lane.left
-        for place in lane.places:
+        left = supervisor.left
+        for place in supervisor.places:
             self._losses[place] = self._losses.get(place, 0) + 1
             if self._losses[place] >= _MOST_LOSSES:
-                answer = {
-                    "say": "failed", "place": place, "status": "failed",
-                    "reason": f"{_MOST_LOSSES} machines were lost while they were at it",
-                }  # fmt: skip
+                reason = f"{_MOST_LOSSES} machines were lost while they were at it"
+                answer = make_failure(place, reason)
                 left = remove_done(left, answer)
                 machine = self.store.add_machine(site.machine.environment)
                 self._note(answer, machine, site.device)
-        self.queue.put_back(tasks, left)
+        self.queue.put_back(jobs, left)
         self.sites.lose(site, str(lost))
 
     def _spend(self, step: str, since: float, workers: int) -> float:
@@ -288,8 +276,8 @@ class Crews:
 
 
 def _wait_a_while(busy: Busy) -> None:
-    """Until a lane ends, or machines are to be looked at; lanes that have ended are taken out.
-    Raises what one was ended by."""
+    """Until a worker's thread ends, or machines are to be looked at; threads that have ended are
+    taken out. Raises what one was ended by."""
     wait([work for works in busy.values() for work in works], _LOOK_S, FIRST_COMPLETED)
     for site, works in list(busy.items()):
         for work in works:

@@ -10,14 +10,20 @@ import pytest
 
 from ftax.errors import RunnerError, UnavailableError
 from ftax.machines.gpu import GpuFacts
-from ftax.sweeps import crews as crews_module
-from ftax.sweeps.crews import Crews
-from ftax.sweeps.plan import TaskQueue, choose_items, make_tasks
+from ftax.sweeps import scheduler as module
+from ftax.sweeps.job import Wanted
+from ftax.sweeps.plan import (
+    JobQueue,
+    Planner,
+    choose_missing,
+    count_expected,
+    make_jobs,
+    read_wanted,
+)
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.run import check_devices
-from ftax.sweeps.setup import Planner, count_units
-from ftax.sweeps.sites import Wanted, read_wanted
+from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.store import CellStore
 from ftax.timing.session import Plan
 from ftax.workers.cluster import MachineLost
@@ -65,15 +71,15 @@ class Fleet(FixedSites):
             self.sites.remove(site)
 
 
-def make_crews(folder, cells, sites, **changes):
+def make_scheduler(folder, cells, sites, **changes):
     store = CellStore(folder, tuple(cells), ())
-    items = choose_items(cells, known={}, looks={}, sites=sites)
+    missing = choose_missing(cells, known={}, looks={}, sites=sites)
     values = {
-        "store": store, "queue": TaskQueue(make_tasks(cells, items, 0)),
+        "store": store, "queue": JobQueue(make_jobs(missing, 0)),
         "progress": SweepProgress(None), "sites": Fleet(sites), "plan": Plan(),
         "trace_iterations": 1, "limit_s": 1.0, "end_at": None, "workers": 1,
     }  # fmt: skip
-    return Crews(**{**values, **changes})
+    return Scheduler(**{**values, **changes})
 
 
 def statuses(store):
@@ -102,11 +108,11 @@ def test_a_lost_machine_costs_what_it_was_at_and_others_do_it(tmp_path):
 
     frail, sound = script_workers(lose), script_workers(wait)
     sites = [make_site(frail, host="a", name="a"), make_site(sound, host="b", name="b")]
-    crews = make_crews(tmp_path, CELLS, sites)
-    crews.run(lambda there: None)
-    assert set(map(tuple, statuses(crews.store).values())) == {("measured",)}
-    assert len(crews.store.known) == len(CELLS)
-    assert crews.sites.notes == ["it is gone"]
+    scheduler = make_scheduler(tmp_path, CELLS, sites)
+    scheduler.run(lambda there: None)
+    assert set(map(tuple, statuses(scheduler.store).values())) == {("measured",)}
+    assert len(scheduler.store.known) == len(CELLS)
+    assert scheduler.sites.notes == ["it is gone"]
     lost = list_places(frail.jobs[-1])
     assert set(lost) <= {place for job in sound.jobs for place in list_places(job)}
     lines = [line for line in (tmp_path / "cells.jsonl").read_text().splitlines() if "m0" in line]
@@ -116,12 +122,12 @@ def test_a_lost_machine_costs_what_it_was_at_and_others_do_it(tmp_path):
 def test_a_cell_at_which_machines_are_lost_again_is_to_blame(tmp_path):
     workers = script_workers(lose_at(lambda places, number: 2 in places))
     sites = [make_site(workers, host=name, name=name) for name in ("a", "b", "c")]
-    crews = make_crews(tmp_path, CELLS, sites)
-    crews.run(lambda there: None)
-    found = statuses(crews.store)
+    scheduler = make_scheduler(tmp_path, CELLS, sites)
+    scheduler.run(lambda there: None)
+    found = statuses(scheduler.store)
     assert found.pop(CELLS[2].key()) == ["failed"]
     assert set(map(tuple, found.values())) == {("measured",)}
-    (line,) = crews.store.known[CELLS[2].key()].values()
+    (line,) = scheduler.store.known[CELLS[2].key()].values()
     assert line.reason == "2 machines were lost while they were at it"
 
 
@@ -136,9 +142,9 @@ def test_a_cell_without_memory_beside_others_is_tried_alone(tmp_path):
 
     workers = script_workers(script)
     gpu = make_site(workers, device="cuda:0", machine=make_machine("a", "NVIDIA H100"))
-    crews = make_crews(tmp_path, ON_GPU, [gpu], workers=2)
-    crews.run(lambda there: None)
-    assert set(map(tuple, statuses(crews.store).values())) == {("measured",)}
+    scheduler = make_scheduler(tmp_path, ON_GPU, [gpu], workers=2)
+    scheduler.run(lambda there: None)
+    assert set(map(tuple, statuses(scheduler.store).values())) == {("measured",)}
     assert tried[-1] == len(workers.jobs) - 1  # the last job of all, which is of that cell alone
     assert list_places(workers.jobs[-1]) == [2]
 
@@ -150,9 +156,9 @@ def test_a_cell_without_memory_alone_has_failed(tmp_path):
     gpu = make_site(
         script_workers(script), device="cuda:0", machine=make_machine("a", "NVIDIA H100")
     )
-    crews = make_crews(tmp_path, ON_GPU, [gpu], workers=2)
-    crews.run(lambda there: None)
-    found = statuses(crews.store)
+    scheduler = make_scheduler(tmp_path, ON_GPU, [gpu], workers=2)
+    scheduler.run(lambda there: None)
+    found = statuses(scheduler.store)
     assert found.pop(ON_GPU[2].key()) == ["failed"]
     assert set(map(tuple, found.values())) == {("measured",)}
 
@@ -170,21 +176,21 @@ def test_a_machine_that_comes_later_takes_part_and_is_welcomed_first(tmp_path):
 
     first = make_site(script_workers(wait), host="a")
     second = make_site(script_workers(note), host="b", machine=make_machine("b"))
-    crews = make_crews(tmp_path, CELLS, [first])
-    crews.sites = Fleet([first], [second], crews.store, after=1)
+    scheduler = make_scheduler(tmp_path, CELLS, [first])
+    scheduler.sites = Fleet([first], [second], scheduler.store, after=1)
     welcomed = []
-    crews.run(lambda there: welcomed.append([site.host for site in there]))
-    assert set(map(tuple, statuses(crews.store).values())) == {("measured",)}
+    scheduler.run(lambda there: welcomed.append([site.host for site in there]))
+    assert set(map(tuple, statuses(scheduler.store).values())) == {("measured",)}
     assert begun and ["a"] in welcomed and ["a", "b"] in welcomed
 
 
 def test_the_last_machine_gone_ends_the_sweep_with_how_to_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(crews_module, "_ALONE_S", 0.0)
+    monkeypatch.setattr(module, "_ALONE_S", 0.0)
     workers = script_workers(lose_at(lambda places, number: number == 2))
-    crews = make_crews(tmp_path, CELLS, [make_site(workers, host="a")])
+    scheduler = make_scheduler(tmp_path, CELLS, [make_site(workers, host="a")])
     with pytest.raises(RunnerError, match=r"4 cells are left.*\(cpu\); it is gone; .*--resume"):
-        crews.run(lambda there: None)
-    assert len(crews.store.known) == 2
+        scheduler.run(lambda there: None)
+    assert len(scheduler.store.known) == 2
 
 
 def test_cores_are_never_measured_beside_a_gpu_of_their_host(tmp_path):
@@ -208,9 +214,9 @@ def test_cores_are_never_measured_beside_a_gpu_of_their_host(tmp_path):
         for host in ("a", "b")
         for device in ("cuda:0", "cpu")
     ]
-    crews = make_crews(tmp_path, cells, sites)
-    crews.run(lambda there: None)
-    assert len(crews.store.known) == 12
+    scheduler = make_scheduler(tmp_path, cells, sites)
+    scheduler.run(lambda there: None)
+    assert len(scheduler.store.known) == 12
     together = {
         host for names in beside for host in "ab" if len([n for n in names if n[-1] == host]) > 1
     }
@@ -230,9 +236,9 @@ def test_nodes_with_the_same_cores_measure_in_turns(tmp_path):
                 active.pop()
 
     sites = [make_site(script_workers(script), host="same", name=name) for name in "abc"]
-    crews = make_crews(tmp_path, CELLS, sites)
-    crews.run(lambda there: None)
-    assert len(crews.store.known) == 6 and max(most) == 1
+    scheduler = make_scheduler(tmp_path, CELLS, sites)
+    scheduler.run(lambda there: None)
+    assert len(scheduler.store.known) == 6 and max(most) == 1
 
 
 def test_a_cell_goes_to_the_gpu_that_it_wants():
@@ -253,21 +259,25 @@ def test_a_cell_goes_to_the_gpu_that_it_wants():
         check_devices([cell], [cpu], ["b was left out: no driver"])
 
 
+def list_asked(missing):
+    return {(cell.place, cell.wanted.machine) for cell in missing}
+
+
 def test_what_every_machine_measures_is_asked_of_each_and_of_those_that_come():
     east, west = (make_site(None, machine=make_machine(name)) for name in ("east", "west"))
     cells = CELLS[:3]
     keys = [cell.key() for cell in cells[:2]]
     known = {cells[0].key(): {west.machine.id: make_measured(cells[0], machine=west.machine.id)}}
     asked = SimpleNamespace(known=known, looks={}, everywhere=keys)
-    first = choose_items(cells, **vars(asked), sites=[east, west])
-    assert set(first) == {
+    first = choose_missing(cells, **vars(asked), sites=[east, west])
+    assert list_asked(first) == {
         (0, east.machine.id), (1, east.machine.id), (1, west.machine.id), (2, ""),
     }  # fmt: skip
-    assert count_units(cells, keys, [east, west], is_first=True) == 5
-    later = choose_items(cells, **vars(asked), sites=[west], is_first=False)
-    assert set(later) == {(1, west.machine.id)}
-    tasks = make_tasks(cells, first, 0)
-    assert sorted(task.wanted.machine for task in tasks) == sorted(
+    assert count_expected(cells, keys, [east, west], is_first=True) == 5
+    later = choose_missing(cells, **vars(asked), sites=[west], is_first=False)
+    assert list_asked(later) == {(1, west.machine.id)}
+    jobs = make_jobs(first, 0)
+    assert sorted(job.cells[0].wanted.machine for job in jobs) == sorted(
         ["", east.machine.id, east.machine.id, west.machine.id]
     )
 
@@ -280,10 +290,10 @@ def test_a_machine_that_is_gone_is_named_with_what_it_lacks(tmp_path):
     def plan(known):
         store = CellStore(tmp_path, tuple(cells), known, keys)
         planner = Planner(
-            store=store, queue=TaskQueue(), progress=SweepProgress(None), looks={},
-            everywhere=keys, retry_failed=False, seed=0,
+            store=store, queue=JobQueue(), progress=SweepProgress(None), looks={},
+            retry_failed=False, seed=0,
         )  # fmt: skip
-        planner.welcome([make_site(None, machine=east)])
+        planner.add_sites([make_site(None, machine=east)])
         return planner.list_absent()
 
     (note,) = plan([make_measured(cells[0], machine=west.id)])

@@ -1,8 +1,8 @@
 """Does one job, in a worker: all rounds first, then the looks that would disturb them. What was
 timed beside a neighbour on the host is timed once more, when the rest is done.
 
-The surprising choice: what looks at the GPU is imported only when the last round is over, so that
-nothing of it can have been there during one; all else is imported before the first job. Where time
+What looks at the GPU is imported only when the last round is over, so that nothing of it can have
+been there during one; all else is imported before the first job. Where time
 is short, timing ends early enough for the looks: a cell without them has to be made ready once
 more, which takes longer than all else.
 """
@@ -22,16 +22,16 @@ from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_condition import expect_idle
 from ftax.machines.nvml import open_gpu
 from ftax.steps.given import use_threads
-from ftax.sweeps.cells import Bench
-from ftax.sweeps.job import Ask, Group, Job, Say
+from ftax.sweeps.cells import CellTimer
+from ftax.sweeps.job import Ask, Cells, Job, Say
 from ftax.sweeps.sites import DEVICES, describe_machine
 from ftax.timing.session import quiet
 from ftax.workers.child import Line
 
 # Seconds, all generous: a look, what has to be made ready again for it, and timing.
 _LOOK_S = {"utilisation": 1.0, "trace": 0.3, "memory": 6.0}
-_ANEW_S, _GROUP_S = 2.7, 5.0
-_LATER_GROUP_S = 1.5  # timing one more: not generous, since many make up for each other
+_ANEW_S, _SIZE_S = 2.7, 5.0
+_LATER_SIZE_S = 1.5  # timing one more: not generous, since many make up for each other
 
 
 def work(job: Mapping[str, Any], line: Line) -> Any:
@@ -52,66 +52,69 @@ def work(job: Mapping[str, Any], line: Line) -> Any:
 
 
 def run_job(job: Job, say: Say, ask: Ask = lambda purpose: None) -> bool:
-    """Time all groups, then look at what is to be looked at; whether the process is as before.
+    """Time all sizes, then look at what is to be looked at; whether the process is as before.
 
     Asks for "measuring" once, before the first round, and is answered when nothing disturbs it;
-    for "going on" between what it makes ready ahead. Says "late" if it leaves groups alone because
+    for "going on" between what it makes ready ahead. Says "late" if it leaves sizes alone because
     the job's time would be over before their looks.
     """
     if job.device != "cpu":
-        # Or whatever asks for "cuda" here gets a context on the first GPU, which another lane has.
+        # Or what asks for "cuda" here gets a context on the first GPU, which another worker has.
         torch.cuda.set_device(job.device)
     with use_threads(job.threads):
         say("machine", environment=collect_environment(device=job.device).to_dict())
-        bench = Bench(job, say, ask)
+        timer = CellTimer(job, say, ask)
         if job.exports:
-            for group in job.groups:
-                bench.export_group(group)
+            for cells in job.sizes:
+                timer.export_size(cells)
             return True
         if job.threads_ahead is not None:
             with use_threads(job.threads_ahead):
-                bench.get_ready_ahead(_take_in_time(job))
-            bench.wait()
-        timed: list[Group] = []
+                timer.get_ready_ahead(_take_in_time(job))
+            timer.wait()
+        timed: list[Cells] = []
         noisy = {}
         with _keep_ready(job.device):
-            for group in job.groups:
-                if is_late(job, [*timed, group]):
+            for cells in job.sizes:
+                if is_late(job, [*timed, cells]):
                     say("late")
                     break
-                if outcome := bench.time_group(group):
-                    noisy[group] = outcome
-                timed.append(group)
-            for group, outcome in noisy.items():
+                if outcome := timer.time_size(cells):
+                    noisy[cells] = outcome
+                timed.append(cells)
+            for cells, outcome in noisy.items():
                 if not is_late(job, timed):
-                    bench.time_again(group, outcome)
-        wanted = [group for group in timed if any(item.looks for item in group.items)]
+                    timer.time_again(cells, outcome)
+        wanted = [cells for cells in timed if any(cell.looks for cell in cells)]
         if not wanted:
             return True
-        bench.wait()  # unless something was timed
+        timer.wait()  # unless something was timed
         from ftax.sweeps.looks import look_at
 
-        look_at(bench, wanted)
+        look_at(timer, wanted)
         return False
 
 
-def _take_in_time(job: Job) -> Iterator[Group]:
-    """The groups that can all be timed and looked at in the time that is left."""
-    for count, group in enumerate(job.groups, start=1):
-        if is_late(job, job.groups[:count], untimed=count):
+def _take_in_time(job: Job) -> Iterator[Cells]:
+    """The sizes that can all be timed and looked at in the time that is left."""
+    sizes = job.sizes
+    for count, cells in enumerate(sizes, start=1):
+        if is_late(job, sizes[:count], untimed=count):
             return
-        yield group
+        yield cells
 
 
-def is_late(job: Job, groups: Sequence[Group], untimed: int = 1) -> bool:
-    """Whether timing the last ``untimed`` of ``groups`` would leave no time to look at them all."""
+def is_late(job: Job, sizes: Sequence[Cells], untimed: int = 1) -> bool:
+    """Whether timing the last ``untimed`` of ``sizes`` would leave no time to look at them all."""
     if job.end_at is None:
         return False
-    items = [item for group in groups for item in group.items]
     looks_s = sum(
-        _LOOK_S[look] + (0 if item.time else _ANEW_S) for item in items for look in item.looks
+        _LOOK_S[look] + (0 if cell.time else _ANEW_S)
+        for cells in sizes
+        for cell in cells
+        for look in cell.looks
     )
-    rounds_s = _GROUP_S + (untimed - 1) * _LATER_GROUP_S
+    rounds_s = _SIZE_S + (untimed - 1) * _LATER_SIZE_S
     return time.monotonic() + rounds_s + looks_s > job.end_at
 
 
