@@ -36,7 +36,7 @@ def test_a_runtime_that_finds_no_room_is_listed_and_the_others_stand(mlp, monkey
     def fail(*arguments, **options):
         raise FULL
 
-    monkeypatch.setattr("ftax.runtimes.compilers.torchscript._get_file", fail)
+    monkeypatch.setattr("ftax.runtimes.compilers.torchscript._make_file", fail)
     receipt = ftax.tax(mlp, runtimes=["torchscript"], operators=False, plan=QUICK)
     assert {item.runtime for item in receipt.unavailable} == {"torchscript"}
     assert all("No space left on device" in item.reason for item in receipt.unavailable)

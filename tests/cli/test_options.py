@@ -147,10 +147,8 @@ def test_they_reach_the_sides_of_a_comparison(monkeypatch):
     seen = see("compare", "gpt2", "gpt2:flat:python", *GIVEN, *TIMED)
     sides = seen.arguments[0]
     assert [side.setting for side in sides] == [WANTED, WANTED]
-    assert [(side.runtime, side.host) for side in sides] == [
-        ("eager", "python"),
-        ("flat", "python"),
-    ]
+    # Without a runtime it is eager, or a capture where the code gives one.
+    assert [(side.runtime, side.host) for side in sides] == [("", "python"), ("flat", "python")]
     assert seen.given["duration_s"] == 3.0  # of all pairs
     check_plan(seen.given["plan"], duration_s=2.0, round_ms=10.0)  # of a side in a pair
     seen = see("compare", "gpt2", "gpt2", "--label", "x", "--label", "y")
@@ -210,10 +208,10 @@ def test_they_reach_a_sweep_and_the_paper(monkeypatch):
 
 
 def test_what_was_measured_already_takes_no_setting(tmp_path):
-    for option in (("--batch", "8"), ("--duration", "3"), ("--label", "x")):
+    for option in (("--batch", "8"), ("--duration", "3")):
         with pytest.raises(InvalidArgumentError, match="measured already: leave it out") as caught:
             see("compare", "a.jsonl", "b.jsonl", *option)
-        assert str(caught.value).startswith(option[0][2:])
+        assert str(caught.value).startswith(option[0])
 
 
 def test_a_grid_file_and_options_of_cells_do_not_go_together(tmp_path):
