@@ -2,6 +2,7 @@
 #include "tape/own_inputs.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
