@@ -167,14 +167,14 @@ def test_closed_it_leaves_the_graphs_as_they_were(fake: Fake) -> None:
     before = net(X)
     program = record(fake, net, X)
     program.replay.close()
-    with program.doors.opened():
+    with program.patches.opened():
         assert torch.equal(net(X), before)
     other = record(fake, net, X)
-    doors = other.doors
+    patches = other.patches
     del other
-    with doors.opened():
+    with patches.opened():
         assert torch.equal(net(X), before + _MARK)
-    del doors
+    del patches
     assert torch.equal(net(X), before)
     assert fake.graphs == 2
 

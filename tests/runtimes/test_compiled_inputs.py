@@ -21,7 +21,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.echoes import PlainMode
 from ftax.steps.load import load_model
-from ftax.steps.work import count_work
+from ftax.steps.macs import count_work
 from ftax.tape.recording import observe
 from ftax.tape.tape import make_tape
 from support.small_models import load_function, normal

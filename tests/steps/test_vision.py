@@ -14,9 +14,9 @@ from torch import nn
 from ftax.errors import InvalidArgumentError
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.macs import Work, count_call
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.spec import Variant
-from ftax.steps.work import Work, count_call
 from ftax.steps.zoo.registry import find_spec
 from ftax.steps.zoo.vision import VISION_MODELS
 from ftax.tape.tape import make_tape

@@ -16,8 +16,8 @@ from ftax.instruments.utilisation import Utilisation
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.eager.eager import prepare_eager
 from ftax.runtimes.spec import RuntimeSpec
+from ftax.steps.macs import Work
 from ftax.steps.setting import Setting
-from ftax.steps.work import Work
 from ftax.sweeps import cells as module
 from ftax.sweeps import looks, worker
 from ftax.sweeps.job import LOOKS, Job, JobCell, Wanted
@@ -392,13 +392,13 @@ def test_a_model_that_cannot_be_built_answers_for_all_its_cells():
 
 def test_work_is_counted_or_the_reason_is_a_warning(monkeypatch):
     work = {"macs": 7, "operators": 5, "modules": 3}
-    monkeypatch.setattr("ftax.steps.work.count_work", lambda loaded: Work(**work))
+    monkeypatch.setattr("ftax.steps.macs.count_work", lambda loaded: Work(**work))
     assert module.count_work_of(None) == (work, "")
 
     def fail(loaded):
         raise KeyError("einsum")
 
-    monkeypatch.setattr("ftax.steps.work.count_work", fail)
+    monkeypatch.setattr("ftax.steps.macs.count_work", fail)
     assert module.count_work_of(None) == ({}, "work was not counted: KeyError: 'einsum'")
 
 

@@ -11,7 +11,7 @@ from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.work import count_work
+from ftax.steps.macs import count_work
 from ftax.tape import flat, recording, tape
 from ftax.tape.recording import Call, observe, record
 from ftax.tape.tape import make_tape

@@ -44,7 +44,7 @@ from ftax.errors import (
     say_count,
 )
 from ftax.steps.given import is_measuring
-from ftax.steps.left_as_found import be_alone
+from ftax.steps.left_as_found import try_lock
 from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.stand_in import StandIn
 from ftax.steps.step import Step
@@ -321,7 +321,7 @@ class Captured(Wraps, StandIn):
         if mode := find_mode():
             self._warn_mode(mode)
             return _Unanswered("a mode of torch is on", kind, call.start)
-        with be_alone() as is_alone:
+        with try_lock() as is_alone:
             # Another thread measures or records, and what it runs may wait for this capture.
             if not is_alone:
                 return _Unanswered("another thread measures or records", kind, call.start)

@@ -42,9 +42,9 @@ _NOTHING = Executed(codes=(), changing=())  # torch's own guards know what was r
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class CompiledProgram(Program):
-    """One recorded call of compiled code; ``doors`` are where replays stand in it."""
+    """One recorded call of compiled code; ``patches`` put replays in the place of its graphs."""
 
-    doors: Doors
+    patches: GraphPatches
 
     @property
     def contents(self) -> str:
@@ -53,14 +53,14 @@ class CompiledProgram(Program):
 
     def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
         """As of others; none once torch has taken another graph."""
-        if not self.doors.is_stale:
+        if not self.patches.is_stale:
             return Program.match(self, args, kwargs)
-        self.doors.close()  # or the next recording would be one of its replays
+        self.patches.close()  # or the next recording would be one of its replays
         return None
 
     def run(self, tensors: list[torch.Tensor]) -> Any:
         """What the compiled callable returns."""
-        return self.doors(tensors)
+        return self.patches(tensors)
 
 
 def record_compiled(
@@ -101,47 +101,47 @@ def record_doors(
     borrows: bool,
 ) -> CompiledProgram:
     """What `record_compiled` gives, once it is clear that there may be graphs."""
-    doors = Doors(what, signature, torch.device(loaded.device), borrows=borrows)
+    patches = GraphPatches(what, signature, torch.device(loaded.device), borrows=borrows)
     try:
-        doors.open(loaded)
-        _require_same_bits(loaded, doors)
+        patches.open(loaded)
+        _require_same_bits(loaded, patches)
     except BaseException:
-        doors.close()
+        patches.close()
         raise
     return CompiledProgram(
         signature=signature,
-        replay=doors,
+        replay=patches,
         kind="graph",
         state=guard_state({}, _NOTHING, loaded.device, functions=(), has_autograd=False),
         executed=_NOTHING,
         written=(),
         generators=(),
         gradients=Gradients(added=(), made=(), dropped=()),
-        operators=doors.graphs,
+        operators=patches.graphs,
         tree=pytree.tree_structure(None),
         leaves=(),
         given=tensors,
-        doors=doors,
+        patches=patches,
     )
 
 
-def _require_same_bits(loaded: LoadedModel, doors: Doors) -> None:
+def _require_same_bits(loaded: LoadedModel, patches: GraphPatches) -> None:
     """Raises UnsupportedError where replays do not give what the compiled code gives."""
     for call in (loaded.call_check, loaded.call):
         expected = _run(call, loaded)
-        with doors.opened():
+        with patches.opened():
             found = compare_outputs(expected, _run(call, loaded))
         if not found.bitwise and compare_outputs(expected, _run(call, loaded)).bitwise:
             raise UnsupportedError(
                 f"cannot capture {loaded.name}: a replay of its compiled code does not give its "
                 f"bits ({found.describe()}), though it gives them itself each time"
             )
-        if doors.is_stale and call == loaded.call:
+        if patches.is_stale and call == loaded.call:
             raise UnsupportedError(
                 f"cannot capture {loaded.name}: calls of its compiled code take other graphs, "
                 "weights or sizes each time"
             )
-        doors.is_stale = False  # other values may lead elsewhere
+        patches.is_stale = False  # other values may lead elsewhere
 
 
 def _run(call: Callable[[], Any], loaded: LoadedModel) -> list[torch.Tensor]:
@@ -152,7 +152,7 @@ def _run(call: Callable[[], Any], loaded: LoadedModel) -> list[torch.Tensor]:
             return [output.clone() for output in outputs]
 
 
-class Doors:
+class GraphPatches:
     """A compiled callable, and the replays that stand in the place of its graphs while this calls
     it. Whoever else calls it runs what was compiled."""
 
@@ -228,13 +228,13 @@ class Doors:
         own = weakref.ref(self)  # or nobody would ever let go of it
 
         def door(*args: Any) -> Any:
-            doors = own()
-            if doors is None or doors._thread != threading.get_ident():
+            patches = own()
+            if patches is None or patches._thread != threading.get_ident():
                 return graph.function(*args)
-            doors._is_met = True
+            patches._is_met = True
             found = replay(*args)
             if found is None:  # other weights, or another size
-                doors.is_stale = True
+                patches.is_stale = True
                 return graph.function(*args)
             return found
 

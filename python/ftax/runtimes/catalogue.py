@@ -137,7 +137,7 @@ _RUNTIMES = (
         name="capture",
         description="ftax.capture: the same operators or kernels replayed, called from Python",
         hosts=("python",),
-        function="captures.row:prepare_capture",
+        function="captures.runtime_rows:prepare_capture",
         any_step=True,
         quick=True,
         why_not_cpp="it is called in the model's place, from Python; without Python it is eager "
@@ -233,7 +233,7 @@ _RUNTIMES = (
     _compiled(
         name="compile-capture",
         description="ftax.capture of what torch.compile made: its graphs as CUDA graphs",
-        function="captures.row:prepare_compile_capture",
+        function="captures.runtime_rows:prepare_compile_capture",
         devices=("cuda",),
     ),
     _compiled(

@@ -38,7 +38,7 @@ _one_at_a_time = threading.RLock()
 
 
 @contextmanager
-def be_alone() -> Iterator[bool]:
+def try_lock() -> Iterator[bool]:
     """Whether no other thread measures or records. If so none begins meanwhile; if not, nobody
     waits for it."""
     is_alone = _one_at_a_time.acquire(blocking=False)

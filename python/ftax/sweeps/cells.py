@@ -388,7 +388,7 @@ def keep_scalars(values: Mapping[str, object]) -> dict[str, JsonScalar]:
 def count_work_of(loaded: LoadedModel) -> tuple[dict[str, int], str]:
     """Work of one inference by the record's names, and why there is none; never raises: what cannot
     be counted is no reason not to time it."""
-    from ftax.steps.work import count_work  # not cheap to import
+    from ftax.steps.macs import count_work  # not cheap to import
 
     try:
         work = asdict(count_work(loaded))

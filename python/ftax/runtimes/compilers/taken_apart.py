@@ -1,9 +1,9 @@
 """What torch.compile made, piece by piece: the rungs of the ladder of a compiled call.
 
 A call goes through guards, through the bytecode that TorchDynamo wrote, through AOTAutograd's
-wrapper, Inductor's, and the Python that Inductor generated. Each rung starts one door further in,
-on the tensors that a whole call had there. The doors are found in what a plain `torch.compile` has
-left, and not by a backend of our own, so the rungs are parts of the row `compile` itself. A rung's
+wrapper, Inductor's, and the Python that Inductor generated. Each rung starts one layer further in,
+on the tensors that a whole call had there. The layers are those that a plain `torch.compile` has
+left, and not of a backend of our own, so the rungs are parts of the row `compile` itself. A rung's
 outputs are those of a whole call in which the piece stands in for itself on the tensors that it
 holds: if those were not the ones that a call reads, it would be seen.
 """

@@ -11,8 +11,8 @@ from torch import nn
 from ftax.errors import RunnerError
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.macs import Work, count_work
 from ftax.steps.spec import TORCH_DTYPES
-from ftax.steps.work import Work, count_work
 from ftax.tape.tape import make_tape
 from support.small_models import OperatorLog, normal
 
