@@ -4,7 +4,7 @@ Three kinds of pairs of source, written on the spot: the same work under other n
 comments; 5 % more work (21 blocks in place of 20); and 5 layers in place of 4, which a gate has to
 fail. A neighbour that comes and goes is part of the bench: it keeps one of two CPUs busy for some
 seconds, and then not, as on a runner of CI. A bigger host runs several pairs at once (--at-once),
-each on two CPUs of its own beside its own neighbour.
+each on two other CPUs beside a neighbour.
 
 Each pair is appended to a file as soon as it is done; the summary is computed from that file, so a
 run that stops at its time limit is continued with --resume.
