@@ -94,7 +94,7 @@ sanitize: $(VENV)/.dependencies
 # its memory by ours are found, leaks are not looked for. Exceptions need the C++ library to be there
 # when the sanitizer begins.
 ASAN := build/asan-python
-ASAN_TESTS ?= $(wildcard $(addprefix tests/runtimes/test_,recording.py tape*.py typed_call.py capture*.py))
+ASAN_TESTS ?= tests/tape tests/captures
 ASAN_PRELOAD = $(foreach name,libasan.so libstdc++.so.6,$(shell $(CXX) -print-file-name=$(name)))
 sanitize-python: build
 	$(PIP) install -q --no-deps --no-build-isolation --upgrade --target $(ASAN)/site \

@@ -1,36 +1,7 @@
-"""The zoo as a table, and the page that shows it."""
+"""The zoo as a table."""
 
-from pathlib import Path
-
-import pytest
-
-from ftax.errors import InvalidArgumentError
-from ftax.reports.tables.models_table import list_rows, update_page
+from ftax.reports.tables.models_table import list_rows
 from ftax.steps.zoo.registry import list_models
-
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
-
-
-def test_page_shows_the_zoo_of_today() -> None:
-    text = PAGE.read_text()
-    assert update_page(text) == text, (
-        "run: python -m ftax.reports.tables.models_table docs/models.md"
-    )
-    for spec in list_models():
-        row = f"| `{spec.name}` | {spec.parameter_count:,} |"
-        assert (f"`{spec.name}-" if spec.family == "layer" else row) in text
-
-
-def test_page_without_a_place_for_the_zoo_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="zoo: end"):
-        update_page("# Models\n<!-- zoo: generated -->\n")
-
-
-def test_only_what_is_between_the_marks_is_rewritten() -> None:
-    page = update_page("before\n<!-- zoo: generated -->\nold\n<!-- zoo: end -->\nafter\n")
-    assert page.startswith("before\n<!-- zoo: generated -->\n**Text**\n\n| name |")
-    assert page.endswith("\n<!-- zoo: end -->\nafter\n")
-    assert "old\n" not in page
 
 
 def test_rows_say_family_size_and_the_papers_name() -> None:
