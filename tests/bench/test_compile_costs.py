@@ -12,6 +12,7 @@ from ftax.steps.load import load_model
 from support.small_models import normal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_pieces", [False, True])
 def test_calls_of_generated_python_are_noted_and_made(in_pieces, monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))

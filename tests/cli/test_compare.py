@@ -297,6 +297,7 @@ def test_a_base_that_lacks_what_is_compared_is_refused_before_anything_is_built(
         assert result.returncode == 2 and words in result.stderr
 
 
+@pytest.mark.slow
 def test_a_base_of_another_python_has_that_pythons_packages(tmp_path, monkeypatch):
     """It imports torch afresh, for each of five pairs."""
     make_repository(tmp_path, m="import compiled\n" + MAKE.format(layers=4))

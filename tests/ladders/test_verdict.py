@@ -88,6 +88,7 @@ def test_what_another_process_can_build_is_known(tmp_path, monkeypatch):
     del sys.modules["written_later"]
 
 
+@pytest.mark.slow
 def test_objects_are_compared_in_pairs_of_processes():
     """Five processes import torch, which takes 10 s and more."""
     a, b = (nn.Sequential(*[nn.Linear(8, 8) for _ in range(n)]) for n in (4, 24))

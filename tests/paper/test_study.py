@@ -288,6 +288,7 @@ def test_a_run_goes_on_to_the_larger_batches_if_there_is_time(tmp_path, monkeypa
     assert {cell.batch for cell in second} == {256, 512}
 
 
+@pytest.mark.slow
 def test_a_study_that_looks_for_drift_runs_and_goes_on(tmp_path):
     """Really, with tiny models: each repetition is a cell of its own, and only what is missing is
     run again."""

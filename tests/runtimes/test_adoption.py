@@ -46,8 +46,14 @@ def image_model():
         return model, (torch.randn(2, 3, 8, 8),)
 
 
+def mark_compilers(name):
+    """Compiling takes seconds, and all of a compiler's rows paste the same lines."""
+    is_slow = name.startswith(("aoti", "compile"))
+    return pytest.param(name, marks=[pytest.mark.slow] if is_slow else [])
+
+
 @pytest.mark.filterwarnings("ignore")  # of torch's exporters and compilers, as a user sees them
-@pytest.mark.parametrize("name", ON_CPU)
+@pytest.mark.parametrize("name", [*map(mark_compilers, ON_CPU)])
 def test_pasted_lines_give_the_modules_outputs(name, image_model, monkeypatch, tmp_path):
     if name.startswith("onnxruntime"):
         pytest.importorskip("onnxruntime")
@@ -109,7 +115,10 @@ class Scorer(nn.Module):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name",
-    ["aoti", "compile", "onnxruntime", "onnxruntime-run", "torchscript", "torchscript-frozen"],
+    [
+        *map(mark_compilers, ["aoti", "compile"]),
+        *["onnxruntime", "onnxruntime-run", "torchscript", "torchscript-frozen"],
+    ],
 )
 def test_a_model_of_two_inputs_that_names_its_outputs_is_adopted_too(name, monkeypatch, tmp_path):
     if name.startswith("onnxruntime"):

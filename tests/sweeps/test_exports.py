@@ -129,6 +129,7 @@ def test_a_worker_that_dies_costs_what_it_had_and_no_more(tmp_path, monkeypatch)
     assert DyingWorker.started <= 3
 
 
+@pytest.mark.slow
 def test_a_sweep_exports_first_and_finds_the_files_when_it_times(tmp_path, monkeypatch):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path / "cache"))
     grid = Grid(
