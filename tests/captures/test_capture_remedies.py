@@ -50,10 +50,10 @@ def make_step(make: Callable[[Any], torch.optim.Optimizer], layers: int = 2) -> 
         (lambda x: torch.distributions.Categorical(logits=x).sample(), X, "validate_args=False"),
         (lambda t: TABLE[t] * 2, torch.tensor(2), r"table.index_select(0, index.reshape(1))"),
         (lambda x: torch.func.jvp(torch.sin, (x,), (x,))[1], X, "it calls torch.func.jvp"),
-        (lambda x: torch.func.hessian(torch.sum)(x), X, "capture the function that is given to it"),
+        (lambda x: torch.func.jacrev(torch.sum)(x), X, "capture the function that is given to it"),
         (lambda x: torch.func.grad(torch.sum)(x), X, "it calls torch.func.grad"),
     ],
-    ids=["log_prob", "sample", "index", "jvp", "hessian", "grad"],
+    ids=["log_prob", "sample", "index", "jvp", "jacrev", "grad"],
 )
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_a_refusal_names_what_to_change(

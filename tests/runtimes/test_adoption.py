@@ -249,7 +249,7 @@ class Asks(nn.Module):
         return torch.where(x > -1e9, x * 2, x)
 
 
-def test_a_program_that_was_exported_has_nothing_baked_in(shared_cache):
+def test_a_program_that_was_exported_has_nothing_baked_in():
     receipt = ftax.tax(
         Asks(), (torch.ones(2, 3),), runtimes=["onnxruntime", "torchscript"], progress=False,
         plan=ftax.Plan(rounds=6, warmup=3, round_ms=1.0),

@@ -16,6 +16,8 @@ from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
 from support.small_models import load_function, normal
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Candidate:
     return find_runtime(runtime).prepare(Workspace(loaded), host)

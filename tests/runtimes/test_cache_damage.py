@@ -19,6 +19,8 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from support.forks import run_python
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 CONTENT = "content " * 100
 
 

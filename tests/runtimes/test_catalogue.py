@@ -108,6 +108,7 @@ def test_runtime_gives_eagers_outputs(runtime: str, host: str, nest: LoadedModel
     prepared.runner.run_once()
 
 
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("runtime", ["torchscript", "torchscript-frozen"])
 def test_hosts_of_torchscript_run_the_same_file(runtime: str, mlp: LoadedModel) -> None:
     workspace = Workspace(mlp)
@@ -136,6 +137,7 @@ def test_tracing_says_nothing_of_a_loss_that_nobody_asked_for() -> None:
         logger.removeHandler(handler)
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_freezing_changes_the_artefact(mlp: LoadedModel) -> None:
     prepare(mlp, "torchscript")
     traced = only_artefact()

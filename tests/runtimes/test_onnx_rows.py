@@ -26,7 +26,7 @@ from ftax.timing.session import Plan, make_cell
 from support.onnx_models import CPU, make_inputs, save_model
 from support.small_models import load_function, normal
 
-pytestmark = [pytest.mark.needs_ort, pytest.mark.usefixtures("shared_cache")]
+pytestmark = pytest.mark.needs_ort
 HOSTS: list[Host] = ["python", "cpp"]
 QUICK = Plan(rounds=2, warmup=1, round_ms=1.0)
 

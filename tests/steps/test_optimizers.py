@@ -67,6 +67,7 @@ def read(optimizer: LBFGS) -> list[torch.Tensor]:
     return [weight.detach().clone() for weight in optimizer.param_groups[0]["params"]]
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor")  # within LBFGS of torch 2.8
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("make", PROBLEMS)
 def test_a_step_of_lbfgs_is_measured_from_the_state_that_was_found(

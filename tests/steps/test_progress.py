@@ -32,6 +32,7 @@ def bench(step: Any) -> ftax.Measurement:
     return ftax.py_bench(step, plan=QUICK, progress=False, threads=1)
 
 
+@pytest.mark.filterwarnings("ignore:The epoch parameter")  # within SequentialLR of torch 2.8
 @pytest.mark.parametrize("name", MAKES)
 def test_a_schedule_is_put_back_before_each_run_and_afterwards(name: str):
     model = nn.Linear(4, 4)
