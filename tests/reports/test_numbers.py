@@ -11,8 +11,7 @@ import pytest
 
 from ftax import compare
 from ftax.ladders.receipt import Unavailable
-from ftax.reports.columns import Column, choose, for_programs, split_alike
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import Column, Numbers, choose, for_programs, split_alike
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.comparison_table import draw_comparisons
 from ftax.reports.tables.knee_table import draw_knees

@@ -11,7 +11,6 @@ from ftax.cli import (
     catalogue,
     compare,
     conform,
-    doctor,
     knee,
     ops,
     paper,
@@ -21,7 +20,7 @@ from ftax.cli import (
     tax,
     trace,
 )
-from ftax.cli.version import show_version
+from ftax.cli.ending import show_version
 
 app = typer.Typer(
     name="ftax",
@@ -63,4 +62,4 @@ app.command("report")(report.report)
 app.command("models")(catalogue.models)
 app.command("runtimes")(catalogue.runtimes)
 app.command("paper")(paper.paper)
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(catalogue.doctor)

@@ -12,6 +12,7 @@ from ftax.reports.columns import (
     IDENTITY,
     NOTHING,
     Column,
+    Numbers,
     Scalar,
     choose,
     for_people,
@@ -19,7 +20,6 @@ from ftax.reports.columns import (
     read_all,
     split_alike,
 )
-from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.measurement_table import COLUMNS, make_measurement_table
 from ftax.timing.comparison import Comparison, LineChange

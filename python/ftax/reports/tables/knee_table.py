@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ftax.reports.columns import CELL, Column, Scalar, choose, for_programs, list_keys, read_all
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import (
+    CELL,
+    Column,
+    Numbers,
+    Scalar,
+    choose,
+    for_programs,
+    list_keys,
+    read_all,
+)
 from ftax.reports.table import Printout, Rows
 from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.sweeps.record import SweepMachine

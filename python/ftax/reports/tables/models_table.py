@@ -10,8 +10,7 @@ import itertools
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.reports.columns import Column, choose, for_programs
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import Column, Numbers, choose, for_programs
 from ftax.reports.table import Printout, Rows
 from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import list_models

@@ -10,6 +10,7 @@ from ftax.ladders.receipt import FIRST, Receipt
 from ftax.reports.columns import (
     CELL,
     Column,
+    Numbers,
     Scalar,
     choose,
     for_programs,
@@ -17,7 +18,6 @@ from ftax.reports.columns import (
     or_dash,
     read_all,
 )
-from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import READINGS, draw_gpu_readings
 from ftax.reports.tables.measurement_table import COLUMNS as MEASUREMENT
