@@ -19,7 +19,7 @@ from ftax.reports.html.sources import read_sources
 from ftax.timing.cell import Cell
 from ftax.timing.units import format_time
 from support.report_page import Page
-from support.report_results import BATCHES, SCRIPT, make_environments, make_receipts, write_results
+from support.report_results import SCRIPT, make_environments, make_receipts, write_results
 from support.runtimes_receipt import make_cpu_receipt, make_runtime
 
 
@@ -352,19 +352,9 @@ def test_colours_have_contrast(text, dark):
         assert compute_contrast(theme[name], theme["paper"]) >= 3.0, name
 
 
-def test_contrast_is_that_of_the_definition():
-    assert compute_contrast("#000000", "#ffffff") == pytest.approx(21.0)
-    assert compute_contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-
-
 def test_usual_options_are_not_told():
     usual = {"seed": 0, "inputs": "random", "tiny": False, "use_cache": None}
     cell = Cell(model="m", runtime="eager", host="cpp", batch=1, sequence=None, options=usual)
     assert describe_options(cell) == ""
     odd = replace(cell, options={**usual, "tiny": True, "attention": "eager"})
     assert describe_options(odd) == "attention eager, tiny"
-
-
-def test_batches_are_all_there(page):
-    batches = {row["batch"] for row in page.find_points() if row["model"] == "gpt2"}
-    assert batches == {*map(str, BATCHES), "256"}
