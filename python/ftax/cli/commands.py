@@ -14,8 +14,7 @@ from ftax.cli import (
     knee,
     ops,
     paper,
-    report,
-    show_file,
+    reading,
     sweep,
     tax,
     trace,
@@ -57,8 +56,8 @@ app.command("sweep")(sweep.sweep)
 app.command("trace")(trace.trace)
 app.command("conform")(conform.conform)
 app.command("ops")(ops.ops)
-app.command("show")(show_file.show)
-app.command("report")(report.report)
+app.command("show")(reading.show)
+app.command("report")(reading.report)
 app.command("models")(catalogue.models)
 app.command("runtimes")(catalogue.runtimes)
 app.command("paper")(paper.paper)

@@ -1,7 +1,8 @@
-"""`ftax show FILE`: what a results file holds, printed as when it was measured.
+"""`ftax show FILE` and `ftax report RESULTS...`: what results files hold, printed as when it was
+measured, or as one page.
 
-`--all` prints every table of a receipt, and then all of each error, of which a table has one line:
-the texts of some exporters are hundreds of lines, and hold whole weights.
+`show --all` prints every table of a receipt, and then all of each error, of which a table has one
+line: the texts of some exporters are hundreds of lines, and hold whole weights.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from ftax.reports.terminal import say
 
 if TYPE_CHECKING:
     from ftax.ladders.receipt import Unavailable
+
+_MOST_PROBLEMS = 20  # on a terminal
 
 
 @o.takes(form=o.make_form)
@@ -91,3 +94,35 @@ def list_errors(result: object) -> Iterator[tuple[str, str]]:
 def _says_no_more(item: Unavailable) -> bool:
     """Whether this is a refusal of ftax, whose reason is all of it: its traceback is ftax's."""
     return item.error.count("Traceback") <= 1 and item.error.rstrip().endswith(item.reason)
+
+
+def report(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Results files, or folders in which all .jsonl files are read."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Go on without lines that cannot be read; list them."),
+    ] = False,
+    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+) -> None:
+    """Write one self-contained HTML page of any results: charts, tables, and every record."""
+    from ftax.paper.study_page import describe_study
+    from ftax.reports.html.page import write_report
+
+    sources = write_report(
+        results, output, skip_bad=skip_bad, title=title, describe_study=describe_study
+    )
+    size = output.stat().st_size / 1e6
+    say(
+        f"wrote {say_count(len(sources.found), 'record')} of "
+        f"{say_count(len(sources.files), 'file')} to {output} ({size:.1f} MB)"
+    )
+    for problem in sources.problems[:_MOST_PROBLEMS]:
+        say(f"left out: {problem}")
+    if len(sources.problems) > _MOST_PROBLEMS:
+        say(f"left out: {len(sources.problems)} lines in all; the page lists them")
