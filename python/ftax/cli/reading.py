@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import find_last, has_first_screen
+from ftax.cli.show import find_last
 from ftax.cli.show import show as show_result
 from ftax.errors import InvalidArgumentError, ResultsError, say_count
 from ftax.reports.terminal import say
@@ -41,6 +41,7 @@ def show(
     form: o.Output,
 ) -> None:
     """Print the results of a file again."""
+    from ftax.records.kinds import KINDS
     from ftax.records.result import Shown
     from ftax.records.store import read_records
     from ftax.sweeps.results import SweepResults, is_cells_file
@@ -67,7 +68,7 @@ def show(
     for place, result in enumerate(results):
         if place:
             say("", error=False)
-        is_short = has_first_screen(result) and not everything
+        is_short = bool(KINDS[result.kind].details) and not everything
         show_result(result.draw(more=more) if is_short else result.details, form)
         for name, text in list_errors(result) if everything else ():
             say(f"\n{name}:\n{text}", error=form.csv)

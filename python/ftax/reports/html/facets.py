@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ftax.errors import say_count
 from ftax.reports.columns import describe_options, or_dash
 from ftax.reports.html.charts import (
     DTYPES,
@@ -145,15 +146,11 @@ def _make_facet(
 
 def _describe_detail(point: Point, over: str) -> str:
     cell = point.cell
-    size = [] if cell.sequence is None else [_count_tokens(cell.sequence)]
+    size = [] if cell.sequence is None else [say_count(cell.sequence, "token")]
     if over == "sequence":
         size = [f"batch {cell.batch}"]
     options = describe_options(cell)
     return ", ".join([cell.device, *size, *([options] if options else [])])
-
-
-def _count_tokens(number: int) -> str:
-    return f"{number:,} token" + ("" if number == 1 else "s")
 
 
 # --- charts ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ftax.errors import say_count
 from ftax.machines.differences import describe_source
 from ftax.machines.environment import Environment
 from ftax.reports.table import Rows
@@ -129,9 +130,8 @@ def _tell_apart(machines: Mapping[_Key, Machine]) -> dict[_Key, Machine]:
 def _describe(environment: Environment) -> str:
     host = environment.host
     cpu = f"{host.cpu_model or host.architecture}, {host.usable_cpus} CPUs"
-    threads = environment.settings.num_threads
-    parts = [cpu, f"{threads} {'thread' if threads == 1 else 'threads'}",
-             f"torch {environment.software.torch}"]  # fmt: skip
+    threads = say_count(environment.settings.num_threads, "thread")
+    parts = [cpu, threads, f"torch {environment.software.torch}"]
     if environment.machine:
         parts.insert(0, environment.machine)
     if environment.gpu is not None:

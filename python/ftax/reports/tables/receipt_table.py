@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ftax.errors import say_count
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import FIRST, Receipt
 from ftax.reports.columns import (
@@ -172,8 +173,7 @@ def list_threads(measurement: Measurement) -> list[str]:
     """``['1 thread']`` on a CPU."""
     if measurement.cell.device != "cpu":
         return []
-    threads = measurement.environment.settings.num_threads
-    return [f"{threads} {'thread' if threads == 1 else 'threads'}"]
+    return [say_count(measurement.environment.settings.num_threads, "thread")]
 
 
 def _make_compile_tables(receipt: Receipt) -> list[Rows]:
