@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from string import ascii_uppercase
 
 from ftax.errors import say_count
 from ftax.machines.differences import describe_source
@@ -18,7 +19,6 @@ from ftax.sweeps.side_by_side import name_device
 # What passes, or what does not change a measurement by itself.
 _PASSING_GPU = ("sm_clock_mhz", "memory_clock_mhz", "power_mw", "temperature_c", "throttle_reasons")
 _PASSING_SETTINGS = ("variables", "grad_enabled", "inference_mode", "default_dtype")
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NOTHING = "-"
 _Key = frozenset[tuple[str, str]]  # of a machine: its facts
 _TOLD = 2  # facts that tell machines of one title apart
@@ -140,8 +140,8 @@ def _describe(environment: Environment) -> str:
 
 
 def _name(number: int) -> str:
-    letter = _LETTERS[number % len(_LETTERS)]
-    return letter if number < len(_LETTERS) else f"{letter}{number // len(_LETTERS)}"
+    letter = ascii_uppercase[number % len(ascii_uppercase)]
+    return letter if number < len(ascii_uppercase) else f"{letter}{number // len(ascii_uppercase)}"
 
 
 def _format(value: object) -> str:
