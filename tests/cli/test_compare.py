@@ -36,8 +36,10 @@ def test_two_receipts_are_told_line_by_line_and_kept(tmp_path):
     assert "branch against main: slower" in result.stdout
     assert "branch against main, line by line" in result.stdout
     assert "What changed most is operators" in result.stdout
+    assert result.stderr == "appended 1 record to c.jsonl\n"
     (record,) = ftax.read_records(tmp_path / "c.jsonl").records
     assert record.lines[0].name == "model glue"
+    assert "".join(str(record).split()) == "".join(result.stdout.split())
 
 
 def test_labels_of_one_file_are_its_results(tmp_path):

@@ -14,9 +14,9 @@ COMMAND = (sys.executable, "-m", "ftax")
 ENVIRONMENT = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
 
 
-def run_failing(statement, **environment):
-    """`ftax models`, in which the table is made by ``statement``."""
-    code = f"""
+def fail(statement):
+    """The code of `ftax models`, in which the table is made by ``statement``."""
+    return textwrap.dedent(f"""
         import sys
         import ftax.reports.tables.models_table as place
         from ftax.cli import main
@@ -27,8 +27,11 @@ def run_failing(statement, **environment):
         place.list_rows = list_rows
         sys.argv = ["ftax", "models"]
         main()
-    """
-    return run_python(textwrap.dedent(code), environment={"COLUMNS": "200", **environment})
+    """)
+
+
+def run_failing(statement, **environment):
+    return run_python(fail(statement), environment={"COLUMNS": "200", **environment})
 
 
 @pytest.mark.parametrize(
@@ -116,28 +119,26 @@ def test_output_that_cannot_be_written_is_said():
 def test_a_closed_standard_output_is_no_place_for_another_file(tmp_path):
     """Its number would be the next file's, and what a library prints would go into results."""
     path = tmp_path / "results.jsonl"
-    code = f"""
-        import os, sys
-        import ftax.reports.tables.models_table as place
-        from ftax.cli import main
-
-        def list_rows(*, full):
-            os.open({str(path)!r}, os.O_CREAT | os.O_WRONLY)
-            os.write(1, b"a library prints")
-            raise KeyError("done")
-
-        place.list_rows = list_rows
-        sys.argv = ["ftax", "models"]
-        main()
-    """
+    opened = f"import os; os.open({str(path)!r}, os.O_CREAT | os.O_WRONLY)"
+    code = fail(f"{opened}; os.write(1, b'a library prints'); raise KeyError('done')")
     result = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", textwrap.dedent(code)],
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", code],
         stderr=subprocess.PIPE,
         env=ENVIRONMENT,
         check=False,
     )
     assert (result.returncode, b"KeyError: 'done'" in result.stderr) == (70, True)
     assert path.read_bytes() == b""
+
+
+def run_beside(folder, torch, *command):
+    """Python beside a package of the name of torch, which is this code."""
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text(torch)
+    environment = {**ENVIRONMENT, "PYTHONPATH": f"{folder}"}
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env=environment, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,25 +157,12 @@ def test_a_closed_standard_output_is_no_place_for_another_file(tmp_path):
 )
 def test_another_torch_is_no_slower_model(command, statement, code, said, tmp_path):
     """What is wrong with the build is told while `import ftax` fails, and Ctrl-C comes then too."""
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text(statement)
-    environment = {**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}"}
-    result = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, env=environment, check=False
-    )
+    result = run_beside(tmp_path, statement, *command)
     assert (result.returncode, result.stderr) == (code, said)
 
 
 def test_a_program_that_imports_ftax_still_gets_the_error(tmp_path):
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('another torch')")
-    result = subprocess.run(
-        [sys.executable, "-c", "import ftax"],
-        capture_output=True,
-        text=True,
-        env={**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}"},
-        check=False,
-    )
+    result = run_beside(tmp_path, "raise ImportError('another torch')", "-c", "import ftax")
     assert result.returncode == 1
     assert "ImportError: another torch" in result.stderr
 

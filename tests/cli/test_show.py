@@ -41,6 +41,16 @@ def full_disk(monkeypatch):
     monkeypatch.setattr(place, "append_record", append)
 
 
+@pytest.fixture
+def no_disk(monkeypatch):
+    """No results file can be written."""
+
+    def append(path, _record):
+        raise ResultsError(f"{path}: No space left on device")
+
+    monkeypatch.setattr(place, "append_record", append)
+
+
 def measure_and_fail(path):
     with keep_rounds(path) as keep:
         keep(make_measurement([100, 110]))
@@ -88,13 +98,9 @@ def test_rounds_that_find_no_room_beside_the_results_are_kept_elsewhere(
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_rounds_that_cannot_be_kept_cost_a_warning(tmp_path, temporary, monkeypatch, capsys, ends):
+def test_rounds_that_cannot_be_kept_cost_a_warning(tmp_path, temporary, no_disk, capsys, ends):
     """And leave no empty file, however the command ends."""
 
-    def refuse(path, _record):
-        raise ResultsError(f"{path}: No space left on device")
-
-    monkeypatch.setattr(place, "append_record", refuse)
     with (
         nullcontext() if ends else pytest.raises(RuntimeError),
         keep_rounds(tmp_path / "r") as keep,
@@ -108,11 +114,7 @@ def test_rounds_that_cannot_be_kept_cost_a_warning(tmp_path, temporary, monkeypa
     assert [*tmp_path.iterdir(), *temporary.iterdir()] == []
 
 
-def test_what_can_be_saved_nowhere_leaves_no_file(tmp_path, temporary, monkeypatch):
-    def refuse(path, _record):
-        raise ResultsError(f"{path}: No space left on device")
-
-    monkeypatch.setattr(place, "append_record", refuse)
+def test_what_can_be_saved_nowhere_leaves_no_file(tmp_path, temporary, no_disk):
     shown = []
     with pytest.raises(ResultsError), saved(tmp_path / "r", [make_measurement([100, 110])]):
         shown.append("the table")

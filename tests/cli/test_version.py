@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 import ftax
 from ftax.cli.commands import app
-from ftax.cli.version import describe_versions
+from ftax.cli.ending import describe_versions
 from support.forks import run_command
 
 COMMANDS = [command.name for command in app.registered_commands]

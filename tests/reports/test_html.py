@@ -19,7 +19,7 @@ from ftax.reports.html.sources import read_sources
 from ftax.timing.cell import Cell
 from ftax.timing.units import format_time
 from support.report_page import Page
-from support.report_results import BATCHES, SCRIPT, make_environments, make_receipts, write_results
+from support.report_results import SCRIPT, make_environments, make_receipts, write_results
 from support.runtimes_receipt import make_cpu_receipt, make_runtime
 
 
@@ -39,7 +39,7 @@ def page(text: str) -> Page:
 
 
 def test_every_section_is_there_and_linked(page):
-    sections = {"receipts", "figures", "latency", "overhead", "work", "numbers", "knees",
+    sections = {"receipts", "figures", "latency", "overhead", "numbers", "knees",
                 "comparisons", "claims", "method", "warnings"}  # fmt: skip
     assert sections <= set(page.ids())
     links = {a["href"] for tag, a in page.tags if tag == "a"}
@@ -102,7 +102,7 @@ def test_every_row_of_numbers_names_a_line_that_has_a_record(page, folder):
             checked += 1
     assert checked > 300
     marks = [text for text in page.marks if "the paper" not in text and "here" not in text]
-    assert len(marks) > 600
+    assert len(marks) > 500
     for text in marks:
         assert text.splitlines()[-1] in lines
 
@@ -202,7 +202,7 @@ def test_filters_offer_what_there_is(page):
 
 def test_charts_have_words_for_those_who_do_not_see_them(page):
     charts = [a["aria-label"] for tag, a in page.tags if tag == "svg" and a.get("role") == "img"]
-    for what in ("latency of", "overhead share of", "Kernel time", "latency over that of batch 1"):
+    for what in ("latency of", "overhead share of", "latency over that of batch 1"):
         assert any(label.startswith(what) for label in charts), what
     assert all(len(label) > 25 for label in charts)
 
@@ -211,7 +211,7 @@ def test_an_axis_has_one_unit(text):
     axes = re.findall(r"<text x=\"0\" y=\"11\">([^<]*)</text>", text)
     assert len(axes) > 20
     assert {axis for axis in axes if "latency" in axis or "time" in axis} <= {
-        f"{what} ({unit})" for what in ("latency", "kernel time") for unit in ("ns", "µs", "ms")
+        f"{what} ({unit})" for what in ("latency",) for unit in ("ns", "µs", "ms")
     } | {"latency over that of batch 1"}
     ticks = re.findall(r"<text x=[^>]*>([^<]*)</text>", text.split('<g class="up">', 1)[1])
     assert not [tick for tick in ticks if re.search(r"\d ?(ns|µs|ms)$", tick)]
@@ -304,7 +304,7 @@ def test_knees_comparisons_and_warnings_are_told(page):
     knees = page.find_table("Knee over batch: bert-base")
     assert [row["record"] for row in knees["rows"][1:]] == ["knees.jsonl:1", "knees.jsonl:2"]
     assert "knee between batch 16" in " ".join(knees["rows"][1]["cells"])
-    assert page.find_table("Comparison")["rows"][1]["cells"][2] == "cannot-tell"
+    assert page.find_table("Against a")["rows"][2]["cells"][-1] == "cannot tell"
     ((_, bars),) = page.bars_of("b against a")[1:]  # of two receipts, one twice as fast
     assert [bar["parts"][1][2] for bar in bars] == ["whole"] * len(bars)
     for after, before in (bar["parts"] for bar in bars):
@@ -352,19 +352,9 @@ def test_colours_have_contrast(text, dark):
         assert compute_contrast(theme[name], theme["paper"]) >= 3.0, name
 
 
-def test_contrast_is_that_of_the_definition():
-    assert compute_contrast("#000000", "#ffffff") == pytest.approx(21.0)
-    assert compute_contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-
-
 def test_usual_options_are_not_told():
     usual = {"seed": 0, "inputs": "random", "tiny": False, "use_cache": None}
     cell = Cell(model="m", runtime="eager", host="cpp", batch=1, sequence=None, options=usual)
     assert describe_options(cell) == ""
     odd = replace(cell, options={**usual, "tiny": True, "attention": "eager"})
     assert describe_options(odd) == "attention eager, tiny"
-
-
-def test_batches_are_all_there(page):
-    batches = {row["batch"] for row in page.find_points() if row["model"] == "gpt2"}
-    assert batches == {*map(str, BATCHES), "256"}

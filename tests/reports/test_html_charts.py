@@ -87,7 +87,6 @@ def test_no_line_joins_two_marks_of_one_size():
     for plot, line in (
         make_plot((1, 1), (1, 2)),
         make_plot((1, 1)),
-        make_plot((1, 1), (2, 2), joined=False),
     ):
         assert plot.join(line) == ""
 

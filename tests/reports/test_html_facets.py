@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from ftax.machines.environment import collect_environment
 from ftax.reports.html.charts import Looks, Plot
-from ftax.reports.html.content import _count
 from ftax.reports.html.facets import LATENCY, draw_facets, make_facets
 from ftax.reports.html.machines import Machines
+from ftax.reports.html.page import _count
 from ftax.reports.html.points import Point
 from ftax.timing.cell import Cell
 

@@ -30,6 +30,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+HERE = SweepMachine.of(make_environments()[0])
+
+
+def write_cells(path: Path, *records: object) -> None:
+    for record in records:
+        append_record(path, record)
+
+
+def make_cell(machine: SweepMachine | str, *values_ns: float, **changes) -> SweepCell:
+    options = changes.pop("options", {})
+    cell = Cell(model="m", runtime="eager", host="cpp", batch=1, sequence=None, options=options)
+    name = machine if isinstance(machine, str) else machine.id
+    return SweepCell(
+        cell=cell, machine=name, **{"status": "measured", "values_ns": values_ns, **changes}
+    )
+
+
 def make_file(folder: Path, *lines: bytes) -> Path:
     path = folder / "some.jsonl"
     append_record(path, make_measurement([1000, 1001]))
@@ -87,35 +104,23 @@ def test_nothing_to_show_is_an_error(tmp_path, skip_bad):
 
 
 def test_a_cell_of_an_unknown_machine_is_named(tmp_path):
-    here, _ = make_environments()
-    cell = Cell(model="m", runtime="eager", host="cpp", batch=1, sequence=None)
     path = make_file(tmp_path)
-    append_record(path, SweepCell(cell=cell, machine="gone", status="measured", values_ns=(1.0,)))
+    append_record(path, make_cell("gone", 1.0))
     sources = read_sources([path])
     with pytest.raises(ResultsError, match=r"some\.jsonl:2: .*'gone'.*add the file"):
         make_page(sources)
     page = Page(make_page(sources, skip_bad=True))
     assert "names machine 'gone'" in "".join(page.text)
-    machine = SweepMachine.of(here)
-    append_record(
-        path, SweepCell(cell=cell, machine=machine.id, status="measured", values_ns=(2.0,))
-    )
-    append_record(path, machine)  # a line that comes later counts too
+    append_record(path, make_cell(HERE, 2.0))
+    append_record(path, HERE)  # a line that comes later counts too
     text = make_page(read_sources([path], skip_bad=True), skip_bad=True)
     assert [row["latency"] for row in Page(text).find_points()] == ["1 µs", "2 ns, not resolved"]
 
 
 def test_a_cell_that_was_measured_once_more_is_no_second_point(tmp_path):
-    here, _ = make_environments()
-    machine, path = SweepMachine.of(here), tmp_path / "cells.jsonl"
-    append_record(path, machine)
-    for options in ({}, {"repetition": 1}, {"repetition": 2}):
-        cell = Cell(model="m", runtime="eager", host="cpp", batch=1, sequence=None, options=options)
-        values = (2.0 + len(options),)
-        append_record(
-            path, SweepCell(cell=cell, machine=machine.id, status="measured", values_ns=values)
-        )
-    (row,) = Page(make_page(read_sources([path]))).find_points()
+    again = (make_cell(HERE, 3.0, options={"repetition": place}) for place in (1, 2))
+    write_cells(tmp_path / "cells.jsonl", HERE, make_cell(HERE, 2.0), *again)
+    (row,) = Page(make_page(read_sources([tmp_path]))).find_points()
     assert row["latency"].startswith("2 ns")
 
 
@@ -177,15 +182,9 @@ def test_the_command_writes_the_page_and_says_what_it_left_out(folder, tmp_path)
 
 
 def test_a_sweep_of_which_nothing_was_measured_is_told(tmp_path):
-    here, _ = make_environments()
-    machine = SweepMachine.of(here)
-    cell = Cell(model="m", runtime="eager", host="cpp", batch=1, sequence=None)
-    path = tmp_path / "cells.jsonl"
-    append_record(path, machine)
-    append_record(
-        path, SweepCell(cell=cell, machine=machine.id, status="failed", reason="no memory")
-    )
-    page = Page(make_page(read_sources([path])))
+    failed = make_cell(HERE, status="failed", reason="no memory")
+    write_cells(tmp_path / "cells.jsonl", HERE, failed)
+    page = Page(make_page(read_sources([tmp_path])))
     assert page.find_table("Cells of sweeps that were not measured: 1")["rows"][1]["cells"][2] == (
         "no memory"
     )

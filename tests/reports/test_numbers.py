@@ -11,8 +11,7 @@ import pytest
 
 from ftax import compare
 from ftax.ladders.receipt import Unavailable
-from ftax.reports.columns import Column, choose, for_programs, split_alike
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import Column, Numbers, choose, for_programs, split_alike
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.comparison_table import draw_comparisons
 from ftax.reports.tables.knee_table import draw_knees
@@ -23,7 +22,6 @@ from ftax.reports.tables.receipt_table import draw_receipt
 from ftax.reports.tables.sweep_table import draw_sweep
 from ftax.reports.tables.trace_table import draw_trace
 from ftax.sweeps.results import SweepResults
-from support.evidence import EAGER, FLAT
 from support.records import make_measurement
 from support.report_results import make_environments, make_knee
 from support.runtimes_receipt import CLOSE, ORT, make_cpu_receipt, make_gpu_receipt, make_runtime
@@ -183,8 +181,3 @@ def test_what_is_the_same_of_all_items_is_told_apart_from_what_differs():
 def test_names_of_others_are_no_formulas_in_csv():
     text = draw_measurements(make_measurement([1, 2]).with_label("=1+cmd|'/C calc'!A0"))
     assert text.to_numbers().to_csv().splitlines()[1].startswith("'=1+cmd")
-
-
-def test_rows_stay_rows_whatever_the_runtimes_are():
-    both = [make_runtime(EAGER, 1.0), make_runtime(FLAT, 2.0)]
-    assert [row["runtime"] for row in read(draw_measurements(*both))] == ["eager", "flat"]

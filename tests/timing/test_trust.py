@@ -13,7 +13,7 @@ from ftax import compare
 from ftax.ladders.lines import compute_lines
 from ftax.ladders.receipt import Receipt
 from ftax.records.store import read_records
-from ftax.reports.tables.knee_table import make_knee_tables
+from ftax.reports.tables.knee_table import draw_knees
 from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.reports.tables.receipt_table import make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
@@ -293,7 +293,7 @@ def test_a_probed_size_is_marked_once_most_of_its_rounds_are_disturbed(disturbed
         size=2, plateau_values_ns=rounds, values_ns=rounds, disturbed_rounds=disturbed
     )
     knee = replace(make_knee("eager", make_environments()[0], last_on=4), points=(point,))
-    answers, points = make_knee_tables([knee])
+    answers, points = draw_knees(knee).tables
     assert answers.rows[0][6].endswith("; disturbed at 2") == is_told
     told = "on the plateau" + (": the host was disturbed in 6 of 10 rounds" if is_told else "")
     assert points.rows[0][-1] == told

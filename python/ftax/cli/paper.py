@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 @o.takes(
     setting=o.some_of(o.make_setting, ("threads",)),
-    timing=o.some_of(
-        o.make_plan,
-        without=("mode",),
-        duration="2 for each size, with --quick 0.5",
-        patience="0.5 for each size, with --quick 0",
-        precision="all rounds, 20, with --quick 4",
-    ),
+    timing=o.make_sweep_plan,
     sites=o.make_sites,
     form=o.make_form,
 )

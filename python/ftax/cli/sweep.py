@@ -28,13 +28,7 @@ _MANY = "Several: separated by commas, or repeated."
 
 @o.takes(
     setting=o.some_of(o.make_setting, without=("dtype", "device", "batch", "sequence")),
-    plan=o.some_of(
-        o.make_plan,
-        without=("mode",),
-        duration="2 for each size, with --quick 0.5",
-        patience="0.5 for each size, with --quick 0",
-        precision="all rounds, 20, with --quick 4",
-    ),
+    plan=o.make_sweep_plan,
     sites=o.make_sites,
     form=o.make_form,
 )

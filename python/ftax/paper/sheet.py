@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ftax.reports import numbers
+from ftax.reports import columns
 
 Shows = Literal["latency", "share", "split"]
 COLUMNS = (
@@ -117,7 +117,7 @@ class Sheet:
 
 def write_csv(rows: list[tuple[str, ...]]) -> str:
     """Rows of sheets under the head that they share."""
-    return numbers.write_csv(COLUMNS, rows, numeric=COLUMNS)
+    return columns.write_csv(COLUMNS, rows, numeric=COLUMNS)
 
 
 def _format(value: float | None) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ftax.reports.columns import Column, choose, for_programs
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import Column, Numbers, choose, for_programs
 from ftax.reports.table import Printout, Rows
 from ftax.steps.zoo.registry import list_models
 

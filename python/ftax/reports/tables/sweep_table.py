@@ -13,6 +13,7 @@ from ftax.reports.columns import (
     CELL,
     IDENTITY,
     Column,
+    Numbers,
     Scalar,
     choose,
     for_programs,
@@ -21,7 +22,6 @@ from ftax.reports.columns import (
     read_all,
     split_alike,
 )
-from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
 from ftax.sweeps.record import GPU, REPETITION, drop_options
 from ftax.sweeps.results import SweepResults

@@ -1,7 +1,8 @@
-"""`ftax show FILE`: what a results file holds, printed as when it was measured.
+"""`ftax show FILE` and `ftax report RESULTS...`: what results files hold, printed as when it was
+measured, or as one page.
 
-`--all` prints every table of a receipt, and then all of each error, of which a table has one line:
-the texts of some exporters are hundreds of lines, and hold whole weights.
+`show --all` prints every table of a receipt, and then all of each error, of which a table has one
+line: the texts of some exporters are hundreds of lines, and hold whole weights.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import find_last, has_first_screen
+from ftax.cli.show import find_last
 from ftax.cli.show import show as show_result
 from ftax.errors import InvalidArgumentError, ResultsError, say_count
 from ftax.reports.terminal import say
 
 if TYPE_CHECKING:
     from ftax.ladders.receipt import Unavailable
+
+_MOST_PROBLEMS = 20  # on a terminal
 
 
 @o.takes(form=o.make_form)
@@ -38,6 +41,7 @@ def show(
     form: o.Output,
 ) -> None:
     """Print the results of a file again."""
+    from ftax.records.kinds import KINDS
     from ftax.records.result import Shown
     from ftax.records.store import read_records
     from ftax.sweeps.results import SweepResults, is_cells_file
@@ -64,7 +68,7 @@ def show(
     for place, result in enumerate(results):
         if place:
             say("", error=False)
-        is_short = has_first_screen(result) and not everything
+        is_short = bool(KINDS[result.kind].details) and not everything
         show_result(result.draw(more=more) if is_short else result.details, form)
         for name, text in list_errors(result) if everything else ():
             say(f"\n{name}:\n{text}", error=form.csv)
@@ -91,3 +95,35 @@ def list_errors(result: object) -> Iterator[tuple[str, str]]:
 def _says_no_more(item: Unavailable) -> bool:
     """Whether this is a refusal of ftax, whose reason is all of it: its traceback is ftax's."""
     return item.error.count("Traceback") <= 1 and item.error.rstrip().endswith(item.reason)
+
+
+def report(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Results files, or folders in which all .jsonl files are read."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Go on without lines that cannot be read; list them."),
+    ] = False,
+    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+) -> None:
+    """Write one self-contained HTML page of any results: charts, tables, and every record."""
+    from ftax.paper.study_page import describe_study
+    from ftax.reports.html.page import write_report
+
+    sources = write_report(
+        results, output, skip_bad=skip_bad, title=title, describe_study=describe_study
+    )
+    size = output.stat().st_size / 1e6
+    say(
+        f"wrote {say_count(len(sources.found), 'record')} of "
+        f"{say_count(len(sources.files), 'file')} to {output} ({size:.1f} MB)"
+    )
+    for problem in sources.problems[:_MOST_PROBLEMS]:
+        say(f"left out: {problem}")
+    if len(sources.problems) > _MOST_PROBLEMS:
+        say(f"left out: {len(sources.problems)} lines in all; the page lists them")

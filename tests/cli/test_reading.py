@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 import ftax
-from ftax.cli.show_file import list_errors
+from ftax.cli.reading import list_errors
 from ftax.errors import describe, tell_in_full
 from ftax.ladders.receipt import Unavailable
 from support.forks import run_command
