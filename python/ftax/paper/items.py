@@ -15,7 +15,6 @@ from typing import Literal
 
 from ftax.errors import InvalidArgumentError, suggest
 from ftax.paper import figures, tables
-from ftax.paper.claims.arithmetic import knee
 from ftax.paper.claims.testing import required_cells
 from ftax.paper.machine_view import View
 from ftax.paper.plots import Plot, make_panels
@@ -171,8 +170,6 @@ def make_wants(items: Iterable[Item], setting: StudySetting, *, claims: bool) ->
 
 
 _EAGER = "eager/python"
-_RUNTIMES = (_EAGER, "cuda-graph/python")  # with the tax, and with the least of it
-_TIMES = (2, 4)
 _REPEATED = (("bert-768", "cuda-graph/python", TEXT_LENGTH), ("resnet-50", _EAGER, None))
 
 
@@ -203,27 +200,3 @@ def want_drift(setting: StudySetting) -> Iterable[Want]:
     for model, runtime, batch, sequence in places:
         cell = (model, runtime, setting.main_dtype, (batch,), (sequence,))
         yield Want(*cell, repetitions=setting.repetitions)
-
-
-def want_past_the_grid(setting: StudySetting, view: View) -> Iterable[Want]:
-    """Two more batches of each model whose knee in eager is the last batch of the grid. Which
-    these are is not known before the rest is measured."""
-    last = setting.batches[-1]
-    for model, dtype, sequence in dict.fromkeys(
-        (place[0], place[2], place[4]) for place in view.cells if place[1] == _EAGER
-    ):
-        if dtype in setting.dtypes and _is_flat(view, setting, model, dtype, sequence):
-            larger = tuple(last * factor for factor in _TIMES)
-            for runtime in _RUNTIMES:
-                yield Want(model, runtime, dtype, larger, (sequence,))
-
-
-def _is_flat(
-    view: View, setting: StudySetting, model: str, dtype: str, sequence: int | None
-) -> bool:
-    cells = [view.find(model, _EAGER, dtype, batch, sequence) for batch in setting.batches]
-    measured = [cell for cell in cells if cell is not None and cell.status == "measured"]
-    if len(measured) < len(setting.batches) or len(measured) == 1:
-        return False
-    latencies = [cell.latency_ns for cell in measured]
-    return bool(knee(latencies, setting.batches) == setting.batches[-1])

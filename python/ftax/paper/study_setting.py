@@ -76,7 +76,6 @@ class StudySetting:
     Attributes:
         lengths: of texts, where latency is drawn over the length.
         length_batch: their batch; the paper's panel was measured at 128.
-        late_knees: whether models that never leave the plateau get larger batches too.
         repetitions: how many times more the cells are measured that show drift.
         tiny: the zoo's tiny models: the same operators in the same order, no real widths.
     """
@@ -88,7 +87,6 @@ class StudySetting:
     length_batch: int
     tiny: bool = False
     quick: bool = False
-    late_knees: bool = False
     repetitions: int = 0
 
     def __post_init__(self) -> None:
@@ -128,7 +126,6 @@ class StudySetting:
             length_batch=chosen[-1],
             tiny=tiny,
             quick=quick,
-            late_knees=kind == "cuda" and not quick,
             repetitions=_REPETITIONS.get((kind, quick), 0),
         )
 

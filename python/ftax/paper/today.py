@@ -7,7 +7,7 @@ do, what failed, what is not installed and what was not run yet are four differe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,26 +139,16 @@ _NOT_KNOWN = (
     "How far its machines lie apart is not known, since none measured a cell more than once: "
     "intervals and verdicts are of rounds alone."
 )
-_STEPS = {
-    "measure": "rounds",
-    "prepare": "making runtimes ready",
-    "build": "building models",
-    "count": "counting work",
-    "trace": "traces",
-    "start": "starting processes",
-    "wait": "waiting for quiet",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenItem:
-    """One item as it was written; ``rows`` are the points of a figure, in its CSV's columns."""
+    """One item as it was written."""
 
     item: Item
     measured: bool
     missing: tuple[Gap, ...]
     files: tuple[Path, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
     table: Rows | None = None
 
 
@@ -168,16 +158,16 @@ def describe_today(
     verdicts: Sequence[Verdict],
     *,
     setting: StudySetting,
-    times: Mapping[str, float],
+    seconds: float = 0.0,
     days: Sequence[str] = (),
 ) -> str:
-    """The page, in Markdown; ``times`` are the seconds of each step of the sweep, ``days`` those of
-    its runs."""
+    """The page, in Markdown; ``seconds`` and ``days`` are what its sweeps took of the devices, and
+    when."""
     lines = ["# The Framework Tax today", ""]
     for view in views:
         lines += [_describe_run(view, setting, days), ""]
-    if times:
-        lines += [_describe_times(views, times), ""]
+    if seconds:
+        lines += [f"Measuring took {describe_time(seconds)} of the devices.", ""]
     for view in views:
         which = f"{view.label}: " if len(views) > 1 else ""
         if view.drift is not None:
@@ -221,30 +211,6 @@ def _describe_run(view: View, setting: StudySetting, days: Sequence[str]) -> str
     more = f" and {len(view.repetitions)} of them once more" if view.repetitions else ""
     where = f"{view.label}{several}{_describe_software(view)}"
     return f"{where}; {measured} cells measured{more}{when}.{quick}{tiny}"
-
-
-def _describe_times(views: Sequence[View], times: Mapping[str, float]) -> str:
-    """ "Measuring took 25 min of the devices: rounds 12 min, ...; before it, exports 2 min ..." """
-    named: dict[str, float] = {}
-    for step, seconds in times.items():
-        if step != "export":
-            name = _STEPS.get(step, "the rest")
-            named[name] = named.get(name, 0.0) + seconds
-    most_first = sorted(named.items(), key=lambda item: -item[1])
-    parts = ", ".join(f"{name} {describe_time(seconds)}" for name, seconds in most_first)
-    text = f"Measuring took {describe_time(sum(named.values()))} of the devices: {parts}"
-    ahead_s, within_s = times.get("export", 0.0), 0.0
-    for cell in (cell for view in views for cell in view.cells.values()):
-        if cell.facts.get("from_cache") is False:
-            within_s += float(cell.facts.get("seconds") or 0.0)
-    if within_s:
-        text += f"; exports and traces to files are {describe_time(within_s)} of it"
-    if ahead_s:
-        text += (
-            f". Exports and traces to files took {describe_time(ahead_s)} before it, by several "
-            "processes side by side"
-        )
-    return text + "."
 
 
 def _describe_software(view: View) -> str:

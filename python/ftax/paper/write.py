@@ -6,8 +6,7 @@ tiny models and others, have a folder each.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from ftax.paper.claims.verdict_tables import make_claims_tables
 from ftax.paper.drawing import check_matplotlib, save_sheet
 from ftax.paper.items import Item
 from ftax.paper.machine_view import View, group_views, split_views
-from ftax.paper.sheet import write_csv
 from ftax.paper.study import Study
 from ftax.paper.study_setting import StudySetting
 from ftax.paper.today import WrittenItem, describe_today, find_missing, has_measured
@@ -66,19 +64,17 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
     pages = []
     is_only = len(groups) == 1
     for views in groups:
-        place = folder if is_only else folder / make_slug(_name_folder(views))
+        place = folder if is_only else folder / _name_folder(views[0])
         shown = tuple(write_item(item, views, study.setting, place) for item in study.items)
         cells = tuple(cell for view in views for cell in view.every)
         own = SweepResults(cells=cells, machines=results.machines)
         verdicts = write_claims(own, place) if study.claims and not views[0].tiny else ()
         page = Page(views=views, folder=place, shown=shown, verdicts=verdicts)
         if study.is_whole:
-            write_page(
-                page,
-                study.setting,
-                read_times(folder) if is_only else {},
-                read_days(folder) if is_only else (),
-            )
+            seconds = read_times(folder) if is_only else {}
+            seconds.pop("export", None)  # before the devices are used
+            days = read_days(folder) if is_only else ()
+            write_page(page, study.setting, sum(seconds.values()), days)
         pages.append(page)
     if study.claims:
         verdicts = pages[0].verdicts if is_only else write_claims(results, folder)
@@ -86,11 +82,8 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
     return tuple(pages)
 
 
-def _name_folder(views: Sequence[View]) -> str:
-    """Of several machines, one that stays when another one is measured."""
-    if len(views) == 1:
-        return views[0].label
-    return ("GPUs" if views[0].device == "cuda" else "CPUs") + (" tiny" if views[0].tiny else "")
+def _name_folder(view: View) -> str:
+    return ("gpus" if view.device == "cuda" else "cpus") + ("-tiny" if view.tiny else "")
 
 
 def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
@@ -121,7 +114,7 @@ def write_item(
     path = data / f"{item.name}.csv"
     write_whole(path, sheet.to_csv().encode())
     files = (*save_sheet(sheet, figures / item.name), path)
-    return replace(shown, measured=True, files=files, rows=tuple(sheet.to_rows()))
+    return replace(shown, measured=True, files=files)
 
 
 def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
@@ -134,24 +127,16 @@ def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
 
 
 def write_page(
-    page: Page, setting: StudySetting, times: Mapping[str, float], days: Sequence[str] = ()
+    page: Page, setting: StudySetting, seconds: float = 0.0, days: Sequence[str] = ()
 ) -> Path:
-    """Write all points into data/all.csv, and today.md, whose path this is."""
+    """Write today.md, whose path this is."""
     page.folder.mkdir(parents=True, exist_ok=True)
-    rows = [row for item in page.shown for row in item.rows]
-    if rows:
-        write_whole((page.folder / "data" / "all.csv"), write_csv(rows).encode())
     text = describe_today(
-        page.views, page.shown, page.verdicts, setting=setting, times=times, days=days
+        page.views, page.shown, page.verdicts, setting=setting, seconds=seconds, days=days
     )
     path = page.folder / "today.md"
     write_whole(path, text.encode())
     return path
-
-
-def make_slug(label: str) -> str:
-    """A label as the name of a folder."""
-    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "machine"
 
 
 def _write_rows(table: Rows, folder: Path, name: str) -> tuple[Path, ...]:
