@@ -9,7 +9,7 @@ import pytest
 
 from ftax.paper.claims.claim import RequiredCell
 from ftax.paper.claims.measured import list_gpus
-from ftax.paper.drift import REPEATED, find_drift, join_repetitions
+from ftax.paper.machine_view import REPEATED, find_drift, join_repetitions
 from support.claim_results import BATCHES, make_cell, make_results, make_series
 from support.claim_results import judge_one as judge
 

@@ -11,8 +11,7 @@ from ftax.paper.items import find_item, list_items, make_grids, make_wants
 from ftax.paper.machine_view import split_views
 from ftax.paper.reference import select
 from ftax.paper.sheet import COLUMNS
-from ftax.paper.study_setting import StudySetting
-from ftax.paper.today import NOT_RUN, describe_missing, find_missing
+from ftax.paper.study_setting import NOT_RUN, StudySetting, describe_missing, find_missing
 from ftax.runtimes.catalogue import list_runtimes
 from ftax.steps.zoo.registry import list_models
 from ftax.sweeps.grid import join_cells
@@ -132,7 +131,7 @@ def test_digitised_figures_agree_with_the_raw_runs_that_are_shown():
 
 def _list_printed(item):
     from ftax.paper.items import figures
-    from ftax.paper.plots import read_points
+    from ftax.paper.sheet import read_points
 
     for plot in getattr(figures, f"make_{item.name}")():
         for line in plot.printed:

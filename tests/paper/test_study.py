@@ -13,8 +13,7 @@ from ftax.paper import study as study_module
 from ftax.paper.items import list_items
 from ftax.paper.study import Study, choose_study, estimate, load_results, run_study
 from ftax.paper.study_setting import StudySetting
-from ftax.paper.today import describe_today
-from ftax.paper.write import CLAIMS_FILE, write_page, write_study
+from ftax.paper.write import CLAIMS_FILE, describe_today, write_page, write_study
 from ftax.records.store import append_record, read_records
 from ftax.sweeps.results import CELLS_FILE
 from support.fleet import A100, H100, make_machine

@@ -17,9 +17,8 @@ from ftax.errors import InvalidArgumentError, suggest
 from ftax.paper import figures, tables
 from ftax.paper.claims.testing import required_cells
 from ftax.paper.machine_view import View
-from ftax.paper.plots import Plot, make_panels
-from ftax.paper.sheet import Gap, Panel, Sheet
-from ftax.paper.study_setting import TEXT_LENGTH, StudySetting, Want
+from ftax.paper.sheet import Panel, Plot, Sheet, make_panels
+from ftax.paper.study_setting import TEXT_LENGTH, Gap, StudySetting, Want
 from ftax.paper.tables import read_scaling
 from ftax.reports.table import Rows
 from ftax.sweeps.grid import Grid

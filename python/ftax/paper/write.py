@@ -6,26 +6,48 @@ tiny models and others, have a folder each.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.claims.claim_verdict import Verdict
+from ftax.paper.claims.claim_verdict import OUTCOMES, Verdict
 from ftax.paper.claims.testing import test_claims
-from ftax.paper.claims.verdict_tables import make_claims_tables
+from ftax.paper.claims.verdict_tables import describe_numbers, make_claims_tables
 from ftax.paper.drawing import check_matplotlib, save_sheet
 from ftax.paper.items import Item
 from ftax.paper.machine_view import View, group_views, split_views
 from ftax.paper.study import Study
-from ftax.paper.study_setting import StudySetting
-from ftax.paper.today import WrittenItem, describe_today, find_missing, has_measured
+from ftax.paper.study_setting import Gap, StudySetting, describe_missing, find_missing, has_measured
 from ftax.records.store import append_record
 from ftax.records.whole_file import write_whole
 from ftax.reports.table import Rows
+from ftax.sweeps.progress import describe_time
 from ftax.sweeps.results import SweepResults, read_days, read_times
 
 CLAIMS_FILE = "claims.jsonl"
+_ORDER = ("changed", "does not hold", "holds", "not resolved", "cannot be tested here")
+# No paths: beside cells.jsonl alone they would lead nowhere.
+_WHERE = (
+    "Pictures, their points and tables are made from `cells.jsonl` by `ftax paper --no-measure` "
+    "with this folder as `--results`, into `figures`, `data` and `tables`."
+)
+_NOT_KNOWN = (
+    "How far its machines lie apart is not known, since none measured a cell more than once: "
+    "intervals and verdicts are of rounds alone."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenItem:
+    """One item as it was written."""
+
+    item: Item
+    measured: bool
+    missing: tuple[Gap, ...]
+    files: tuple[Path, ...] = ()
+    table: Rows | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,3 +168,108 @@ def _write_rows(table: Rows, folder: Path, name: str) -> tuple[Path, ...]:
         paths.append(folder / f"{name}.{ending}")
         write_whole(paths[-1], text.encode())
     return tuple(paths)
+
+
+def describe_today(
+    views: Sequence[View],
+    shown: Sequence[WrittenItem],
+    verdicts: Sequence[Verdict],
+    *,
+    setting: StudySetting,
+    seconds: float = 0.0,
+    days: Sequence[str] = (),
+) -> str:
+    """The page, in Markdown; ``seconds`` and ``days`` are what its sweeps took of the devices, and
+    when."""
+    lines = ["# The Framework Tax today", ""]
+    for view in views:
+        lines += [_describe_run(view, setting, days), ""]
+    if seconds:
+        lines += [f"Measuring took {describe_time(seconds)} of the devices.", ""]
+    for view in views:
+        which = f"{view.label}: " if len(views) > 1 else ""
+        if view.drift is not None:
+            lines += [f"{which}{view.drift.describe()} Intervals and verdicts carry that.", ""]
+        elif view.machines > 1:
+            lines += [f"{which}{_NOT_KNOWN}", ""]
+    if verdicts:
+        lines += ["## Claims", "", count_outcomes(verdicts), "", *_describe_claims(verdicts)]
+    if shown:
+        lines += ["## Figures and tables", "", _WHERE, "", *_describe_items(shown)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def count_outcomes(verdicts: Sequence[Verdict]) -> str:
+    """ "Of 77 claims and checks: holds 41, changed 10, ..."; machine by machine, if claims have
+    verdicts of several."""
+    several = len({item.id for item in verdicts}) < len(verdicts)
+    groups: dict[str, list[Verdict]] = {}
+    for item in verdicts:
+        groups.setdefault(item.machine if several else "", []).append(item)
+    told = []
+    for machine, group in groups.items():
+        counts = Counter(item.today for item in group)
+        parts = [f"{name} {counts[name]}" for name in OUTCOMES if counts[name]]
+        where = f" on {machine}" if machine else " on no machine" if several else ""
+        told.append(f"Of {len(group)} claims and checks{where}: {', '.join(parts)}.")
+    return f"{' '.join(told)} Details are in claims.md."
+
+
+def _describe_run(view: View, setting: StudySetting, days: Sequence[str]) -> str:
+    measured = sum(cell.status == "measured" for cell in view.cells.values())
+    tiny = (
+        " These are tiny models: the shapes of curves may mean something, no number does, and no "
+        "claim is tested on them."
+        if view.tiny
+        else ""
+    )
+    quick = " A quick run: few rounds, few sizes." if setting.quick else ""
+    when = f" on {' and '.join(days)}" if days else ""
+    several = f", {view.machines} machines that are alike" if view.machines > 1 else ""
+    more = f" and {len(view.repetitions)} of them once more" if view.repetitions else ""
+    where = f"{view.label}{several}{_describe_software(view)}"
+    return f"{where}; {measured} cells measured{more}{when}.{quick}{tiny}"
+
+
+def _describe_software(view: View) -> str:
+    if view.machine is None:
+        return ""
+    facts = view.machine.environment
+    cpu = "" if view.device == "cpu" else f", {facts.host.cpu_model or 'unknown CPU'}"
+    return f"{cpu}, torch {facts.software.torch}"
+
+
+def _describe_claims(verdicts: Sequence[Verdict]) -> list[str]:
+    lines = []
+    for name in _ORDER:
+        mine = [item for item in verdicts if item.today == name]
+        if not mine:
+            continue
+        lines += [f"### {name[0].upper()}{name[1:]} ({len(mine)})", ""]
+        if name == "cannot be tested here":  # one line a reason, not one a claim
+            reasons: dict[str, list[str]] = {}
+            for item in mine:
+                reasons.setdefault(item.reason, []).append(item.id)
+            lines += [f"- {', '.join(ids)}: {reason}." for reason, ids in reasons.items()]
+        else:
+            lines += [_describe_claim(item) for item in mine]
+        lines.append("")
+    return lines
+
+
+def _describe_claim(verdict: Verdict) -> str:
+    where = f"{verdict.section}; the paper's own data: {verdict.paper}"
+    numbers = describe_numbers(verdict)
+    told = "" if numbers == "-" else f" Paper -> today: {numbers}."
+    return f"- {verdict.claim} ({where}) *{verdict.sentence}*{told}"
+
+
+def _describe_items(shown: Sequence[WrittenItem]) -> list[str]:
+    lines = []
+    for item in shown:
+        kind = "Figure" if item.item.kind == "figure" else "Table"
+        number = item.item.name.removeprefix("fig").removeprefix("table")
+        nothing = "" if item.measured else ": nothing of it was measured"
+        lines.append(f"- {kind} {number}, {item.item.title}{nothing}")
+        lines += [f"  - {line}" for line in describe_missing(item.missing)]
+    return [*lines, ""]

@@ -18,8 +18,16 @@ from numpy.typing import NDArray
 
 from ftax.paper.claims.arithmetic import Missing
 from ftax.paper.claims.claim import Lookup, RequiredCell, find_cell
-from ftax.paper.drift import Drift, find_drifting_share
-from ftax.paper.machine_view import Place, View, find_kind, is_tiny, make_view, split_by_kind
+from ftax.paper.machine_view import (
+    Drift,
+    Place,
+    View,
+    find_drifting_share,
+    find_kind,
+    is_tiny,
+    make_view,
+    split_by_kind,
+)
 from ftax.paper.reference import find_hardware, read_table
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults

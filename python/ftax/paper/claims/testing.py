@@ -16,7 +16,7 @@ import ftax.paper.claims.hardware
 import ftax.paper.claims.models  # noqa: F401  (they say which function tests which claim)
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.arithmetic import Missing
-from ftax.paper.claims.claim import PAPER_GPUS, Claim, RequiredCell, find_one, read_claims
+from ftax.paper.claims.claim import Claim, RequiredCell, find_one, read_claims
 from ftax.paper.claims.claim_verdict import ClaimValue, Verdict
 from ftax.paper.claims.judge import judge, refuse
 from ftax.paper.claims.measured import (
@@ -30,6 +30,7 @@ from ftax.paper.claims.measured import (
     find_clock,
     list_gpus,
 )
+from ftax.paper.reference import PAPER_GPUS
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
 from ftax.timing.comparison import SAME_CLOCK
