@@ -157,7 +157,7 @@ def test_results_of_a_cpu_are_labelled_so():
     machine = make_machine(None)
     cells = make_series(lambda b: float(b), device="cpu", dtype="fp32")
     (gpu,) = list_gpus(make_results(cells, machine))
-    assert (gpu.kind, gpu.label) == ("cpu", machine.environment.host.cpu_model)
+    assert (gpu.view.device, gpu.label) == ("cpu", machine.environment.host.cpu_model)
 
 
 def make_trend_results(latencies_ms):

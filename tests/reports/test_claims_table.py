@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from ftax.paper.claims import testing as claims
-from ftax.paper.claims.claim_verdict import ClaimValue
 from ftax.paper.claims.testing import find_claim
 from ftax.paper.claims.verdict_tables import (
     describe_numbers,
@@ -17,10 +16,6 @@ from ftax.paper.claims.verdict_tables import (
     explain_outcome,
     format_number,
     make_claims_table,
-    make_claims_tables,
-    make_condition_table,
-    make_outcome_table,
-    make_value_table,
 )
 from support.claim_results import make_results, make_series
 
@@ -62,37 +57,12 @@ def test_what_does_not_hold_says_which_condition(verdicts):
     assert explain_outcome(replace(verdict, today="not resolved", reason="open")) == "open"
 
 
-def test_outcomes_are_counted_by_those_of_the_paper(verdicts):
-    counts = {row[0]: row[1:] for row in make_outcome_table(verdicts).rows}
-    assert sum(int(row[0]) for row in counts.values()) == len(NAMES)
-    assert counts["holds"][:2] == ("1", "1")
-    assert counts["cannot be tested here"] == ("1", "0", "0", "1", "0")
-
-
-def test_conditions_and_numbers_have_rows(verdicts):
-    conditions = make_condition_table(verdicts).rows
-    assert [row[0] for row in conditions] == [NAMES[0], NAMES[1], NAMES[2], NAMES[2]]
-    assert conditions[0][3:6] == ("holds", "holds", "100%")
-    values = {row[2]: row for row in make_value_table(verdicts).rows}
-    assert values["share_pct[0]"][3:5] == ("82.41", "81.82")
-    low, high = (float(text) for text in values["share_pct[0]"][5:7])
-    assert low < 81.82 < high
-
-
 def test_a_number_without_a_value_says_none():
-    value = ClaimValue(name="knee_x", why="x was not measured")
     cells = make_series(lambda _: 1.0)
     (verdict,) = claims.test_claims(
         make_results(cells), claims=[find_claim(NAMES[0])], resamples=200
     )
     assert "cut_b1 73.34 -> none; " in describe_numbers(verdict)
-    assert value.today == ()
-
-
-def test_every_table_is_a_page_too(verdicts):
-    for table in make_claims_tables(verdicts):
-        assert table.title in table.to_markdown()
-        assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
 @pytest.mark.parametrize(

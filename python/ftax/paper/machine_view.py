@@ -216,20 +216,21 @@ def name_machine(machine: SweepMachine | None, kind: str) -> str:
         return "this machine"
     gpu, host = machine.environment.gpu, machine.environment.host
     name = (gpu.name if gpu else None) if kind == "cuda" else host.cpu_model
-    return (name or f"this machine's {kind}").removeprefix("NVIDIA ")
+    return name or f"this machine's {kind}"
 
 
 def make_view(cells: Sequence[SweepCell], machine: SweepMachine | None, kind: str) -> View:
     """The view of cells of one kind of machine and device."""
     tiny = all(is_tiny(cell.cell) for cell in cells)
     own = [cell for cell in cells if is_tiny(cell.cell) == tiny]
+    name = name_machine(machine, kind)
     kept: dict[Place, SweepCell] = {}
     for cell in own:
         place = find_place(cell.cell)
         if _is_better(cell, kept.setdefault(place, cell)):
             kept[place] = cell
     return View(
-        label=name_machine(machine, kind) + (", tiny models" if tiny else ""),
+        label=name.removeprefix("NVIDIA ") + (", tiny models" if tiny else ""),
         device=kind,
         tiny=tiny,
         cells=kept,

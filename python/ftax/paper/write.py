@@ -14,7 +14,7 @@ from pathlib import Path
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.claim_verdict import OUTCOMES, Verdict
 from ftax.paper.claims.testing import test_claims
-from ftax.paper.claims.verdict_tables import describe_numbers, make_claims_tables
+from ftax.paper.claims.verdict_tables import describe_numbers, make_claims_table
 from ftax.paper.drawing import check_matplotlib, save_sheet
 from ftax.paper.items import Item
 from ftax.paper.machine_view import View, group_views, split_views
@@ -140,11 +140,9 @@ def write_item(
 
 
 def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
-    """Write verdicts, conditions and numbers of the claims on the results."""
+    """Write the verdicts of the claims on the results as a table."""
     verdicts = test_claims(results)
-    _, *tables = make_claims_tables(verdicts)
-    for table, name in zip(tables, ("claims", "claims-conditions", "claims-numbers"), strict=True):
-        _write_rows(table, folder, name)
+    _write_rows(make_claims_table(verdicts), folder, "claims")
     return verdicts
 
 

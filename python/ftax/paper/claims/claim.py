@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from ftax.errors import FtaxError, InvalidArgumentError, ResultsError
+from ftax.errors import FtaxError, ResultsError
 from ftax.paper.claims.arithmetic import Missing, list_some
 from ftax.paper.reference import (
     BASELINE_GPU,
@@ -323,14 +323,3 @@ def _name_source(row: PaperRow) -> str:
     if "2022_1025_pretrained" in row.source or row.source.endswith("rtx8000-cuda.csv"):
         return "raw"
     return row.figure + (" over length" if "sequence-length panel" in row.note else "")
-
-
-def find_one(claims: Iterable[Claim], name: str) -> Claim:
-    """The claim with this id. Raises InvalidArgumentError if there is none."""
-    listed = list(claims)
-    for item in listed:
-        if item.id == name:
-            return item
-    raise InvalidArgumentError(
-        f"there is no claim {name!r}; there are {', '.join(item.id for item in listed)}"
-    )
