@@ -280,7 +280,7 @@ class Plot:
     def _choose_batches(self, setting: StudySetting) -> tuple[int, ...]:
         if self.over == "gmacs":
             return (1,)
-        return (setting.length_batch,) if self.over == "sequence" else setting.batches
+        return setting.batches[-1:] if self.over == "sequence" else setting.batches
 
     def _measure(self, line: Line, view: View) -> Series:
         return Series(

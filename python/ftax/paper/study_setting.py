@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.arithmetic import list_some
@@ -23,14 +23,16 @@ TEXT_LENGTH = 128  # tokens of the paper's texts (Section 4)
 SOUND_LENGTH = 32_000  # samples: 2 s at 16 kHz (Appendix E)
 
 _POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
-# (batches, lengths, tiny) by device and whether it is a quick run. A CPU of today does BERT at
-# batch 16 in about a second, so that the paper's larger batches show nothing but patience.
-_SIZES: dict[tuple[str, bool], tuple[tuple[int, ...], tuple[int, ...], bool]] = {
-    ("cuda", False): (_POWERS, _POWERS, False),
-    ("cuda", True): ((1, 8, 64), (1, 16, 128), False),
-    ("cpu", False): ((1, 2, 4, 8, 16), _POWERS, False),
-    ("cpu", True): ((1, 8), (1, 128), True),
-}
+# Usual sizes by device and whether it is a quick run, which does not look for drift. A CPU of today
+# does BERT at batch 16 in about a second: the paper's larger batches show nothing but patience.
+_USUAL: dict[tuple[str, bool], dict[str, Any]] = {
+    ("cuda", False): {"dtypes": ("fp16", "fp32"), "batches": _POWERS, "lengths": _POWERS,
+                      "repetitions": 10},
+    ("cuda", True): {"dtypes": ("fp16",), "batches": (1, 8, 64), "lengths": (1, 16, 128)},
+    ("cpu", False): {"dtypes": ("fp32",), "batches": (1, 2, 4, 8, 16), "lengths": _POWERS,
+                     "repetitions": 4},
+    ("cpu", True): {"dtypes": ("fp32",), "batches": (1, 8), "lengths": (1, 128), "tiny": True},
+}  # fmt: skip
 # What takes longest to make ready: 16 steps of decoding in one trace, searches for the algorithm of
 # each depthwise convolution, fusion of a thousand operators.
 _GENERATION = ("gpt2-generate", "torchscript/python")
@@ -47,11 +49,6 @@ _SLOW = {
 # concatenations of densenet161: its one cell ends here.
 _LIMITS_S = {"cuda": 60.0, "cpu": 300.0}
 _ONLY_PAPERS_DTYPE = {"gpt2-generate": "fp16"}  # where it is among the dtypes of a run
-# A quick run takes the first.
-_DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
-# How often the cells are measured again that show how far the machine drifts; a quick run does not
-# look for that.
-_REPETITIONS = {("cuda", False): 10, ("cpu", False): 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,6 @@ class StudySetting:
 
     Attributes:
         lengths: of texts, where latency is drawn over the length.
-        length_batch: their batch; the paper's panel was measured at 128.
         repetitions: how many times more the cells are measured that show drift.
         tiny: the zoo's tiny models: the same operators in the same order, no real widths.
     """
@@ -89,7 +85,6 @@ class StudySetting:
     dtypes: tuple[str, ...]
     batches: tuple[int, ...]
     lengths: tuple[int, ...]
-    length_batch: int
     tiny: bool = False
     quick: bool = False
     repetitions: int = 0
@@ -118,21 +113,12 @@ class StudySetting:
         A GPU gets the paper's: fp16 and fp32, batches 1 to 128. A quick run of a CPU takes tiny
         models.
         """
-        kind = device.split(":")[0]
-        if kind not in _DTYPES:
+        usual = _USUAL.get((device.split(":")[0], quick))
+        if usual is None:
             raise InvalidArgumentError(f"device is {device!r}; give 'cpu', 'cuda' or 'cuda:0'")
-        usual, lengths, tiny = _SIZES[kind, quick]
-        chosen = tuple(sorted(set(batches or usual)))
-        return cls(
-            device=device,
-            dtypes=dtypes or _DTYPES[kind][: 1 if quick else None],
-            batches=chosen,
-            lengths=lengths,
-            length_batch=chosen[-1],
-            tiny=tiny,
-            quick=quick,
-            repetitions=_REPETITIONS.get((kind, quick), 0),
-        )
+        given: dict[str, Any] = {"dtypes": dtypes, "batches": tuple(sorted(set(batches)))}
+        chosen = {name: value for name, value in given.items() if value}
+        return cls(device=device, quick=quick, **{**usual, **chosen})
 
     @property
     def optimizer(self) -> str:
