@@ -18,7 +18,7 @@ from typing import Any, Literal
 from ftax.paper.machine_view import Drift, View, find_interval
 from ftax.paper.reference import BASELINE_GPU, PaperRow, select
 from ftax.paper.study_setting import StudySetting, Want
-from ftax.reports import numbers
+from ftax.reports.numbers import write_csv
 from ftax.sweeps.record import SweepCell
 
 Shows = Literal["latency", "share", "split"]
@@ -90,9 +90,10 @@ class Sheet:
         """Whether any point is of today."""
         return any(panel.measured for panel in self.panels)
 
-    def to_rows(self) -> list[tuple[str, ...]]:
-        """A line of text for each point, in the order of `COLUMNS`."""
-        return [
+    def to_csv(self) -> str:
+        """One tidy table, ours and the paper's: a line for each point, in the order of
+        `COLUMNS`."""
+        rows = [
             (
                 self.item,
                 panel.title,
@@ -108,15 +109,7 @@ class Sheet:
             for series in panel.series
             for point in series.points
         ]
-
-    def to_csv(self) -> str:
-        """One tidy table, ours and the paper's."""
-        return write_csv(self.to_rows())
-
-
-def write_csv(rows: list[tuple[str, ...]]) -> str:
-    """Rows of sheets under the head that they share."""
-    return numbers.write_csv(COLUMNS, rows, numeric=COLUMNS)
+        return write_csv(COLUMNS, rows, numeric=COLUMNS)
 
 
 def _format(value: float | None) -> str:
