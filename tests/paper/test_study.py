@@ -148,7 +148,7 @@ def test_a_page_says_how_far_the_machine_drifts(tmp_path):
     assert table1.today == "holds"  # by its repetitions, which are the same here
     assert page.views[0].drift.cells == 6
     text = write_page(page, GPU, days=("2026-11-23",)).read_text("utf-8")
-    assert f"and {len(page.views[0].repetitions)} of them once more on 2026-11-23" in text
+    assert f"and {6 * GPU.repetitions} of them once more on 2026-11-23" in text
     assert "Intervals and verdicts carry that." in text
     assert f"*{table1.sentence}*" in text
 

@@ -52,11 +52,9 @@ class Item:
         if self.make_panels is None:
             raise InvalidArgumentError(f"{self.name} is a table; use its make_table")
         number = self.name.removeprefix("fig")
-        tiny = (
-            "; tiny models: only the shapes of the curves mean anything"
-            if _is_any_tiny(views)
-            else ""
-        )
+        tiny = ""
+        if any(view.tiny for view in views):
+            tiny = "; tiny models: only the shapes of the curves mean anything"
         drift = ""
         if any(view.drift for view in views):
             drift = ", with the machine's drift between sessions"
@@ -68,10 +66,6 @@ class Item:
             note=f"{self.shows} Bands and whiskers: 95 % intervals{drift}{tiny}{gaps}.",
             panels=self.make_panels(views),
         )
-
-
-def _is_any_tiny(views: Sequence[View]) -> bool:
-    return any(view.tiny for view in views)
 
 
 def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Plot, ...]]) -> Item:

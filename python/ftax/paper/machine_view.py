@@ -96,8 +96,7 @@ class View:
         cells: by place; of two that differ in options alone, the one with fewer, and of two
             machines the first.
         every: all of these, as they were measured.
-        repetitions: what was measured once more of them; ``repeated``: each such cell with a round
-            for each repetition, by place.
+        repeated: each cell that was measured once more, with a round for each repetition, by place.
         drift: of the machine between sessions, and of machines that are alike between each other;
             None if too little was measured once more.
         machine: the first; None where the results do not say what it was.
@@ -109,7 +108,6 @@ class View:
     tiny: bool
     cells: Mapping[Place, SweepCell]
     every: tuple[SweepCell, ...] = ()
-    repetitions: tuple[SweepCell, ...] = ()
     repeated: Mapping[Place, SweepCell] = field(default_factory=dict)
     drift: Drift | None = None
     machine: SweepMachine | None = None
@@ -235,7 +233,6 @@ def make_view(cells: Sequence[SweepCell], machine: SweepMachine | None, kind: st
         tiny=tiny,
         cells=kept,
         every=tuple(own),
-        repetitions=tuple(cell for cell in own if is_repetition(cell.cell)),
         repeated={find_place(cell): found for cell, found in join_repetitions(own).items()},
         drift=find_drift(own),
         machine=machine,

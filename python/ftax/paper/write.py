@@ -17,7 +17,7 @@ from ftax.paper.claims.testing import test_claims
 from ftax.paper.claims.verdict_tables import describe_numbers, make_claims_table
 from ftax.paper.drawing import check_matplotlib, save_sheet
 from ftax.paper.items import Item
-from ftax.paper.machine_view import View, group_views, split_views
+from ftax.paper.machine_view import View, group_views, is_repetition, split_views
 from ftax.paper.study import Study
 from ftax.paper.study_setting import Gap, StudySetting, describe_missing, find_missing, has_measured
 from ftax.records.store import append_record
@@ -224,7 +224,8 @@ def _describe_run(view: View, setting: StudySetting, days: Sequence[str]) -> str
     quick = " A quick run: few rounds, few sizes." if setting.quick else ""
     when = f" on {' and '.join(days)}" if days else ""
     several = f", {view.machines} machines that are alike" if view.machines > 1 else ""
-    more = f" and {len(view.repetitions)} of them once more" if view.repetitions else ""
+    again = sum(is_repetition(cell.cell) for cell in view.every)
+    more = f" and {again} of them once more" if again else ""
     where = f"{view.label}{several}{_describe_software(view)}"
     return f"{where}; {measured} cells measured{more}{when}.{quick}{tiny}"
 
