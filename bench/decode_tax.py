@@ -15,8 +15,8 @@ from pathlib import Path
 import ftax
 from ftax.errors import FtaxError, describe
 from ftax.paper.drawing import save_sheet
-from ftax.paper.machine_view import View, make_point, split_views
-from ftax.paper.sheet import Panel, Point, Series, Sheet
+from ftax.paper.machine_view import View, split_views
+from ftax.paper.sheet import Panel, Point, Series, Sheet, make_point
 from ftax.records.store import append_record
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid

@@ -36,51 +36,38 @@ def test_what_is_said_of_several_gpus_is_not_tested_with_one(name, gpus):
     assert verdict.sentence == f"Not tested: {verdict.reason}."
 
 
-def test_gpus_of_the_paper_are_one_machine_of_several():
-    first, second = make_machine("NVIDIA H200"), make_machine("NVIDIA B200")
-    cells = [
+def make_torchscript(machine, torchscript_ms):
+    """BERT at 2 ms in eager, on one machine in both dtypes."""
+    return [
         cell
-        for machine in (first, second)
         for dtype in ("fp16", "fp32")
-        for framework, latency in (("eager/python", 2.0), ("torchscript/python", 1.0))
+        for framework, latency in (("eager/python", 2.0), ("torchscript/python", torchscript_ms))
         for cell in make_series(
             lambda _, x=latency: x, framework=framework, dtype=dtype, machine=machine.id
         )
     ]
-    (verdict,) = judge("S4.1-torchscript-other-gpus", make_results(cells, first, second))
-    assert (verdict.today, verdict.machine) == ("holds", "NVIDIA H200, NVIDIA B200")
-    assert len(verdict.tests) == len(verdict.values) == 4
-    assert [test.about.rpartition(" on ")[2] for test in verdict.tests] == (
-        ["NVIDIA H200"] * 2 + ["NVIDIA B200"] * 2
-    )
-    assert verdict.notes[0] == (
-        "13 conditions on GPUs of the paper are 2 on one machine, NVIDIA H200"
-    )
 
 
 def test_a_claim_about_several_gpus_holds_if_it_does_on_each():
     first, second = make_machine("NVIDIA H200"), make_machine("NVIDIA B200")
 
-    def make(machine, torchscript_ms):
-        return [
-            cell
-            for dtype in ("fp16", "fp32")
-            for framework, latency in (
-                ("eager/python", 2.0), ("torchscript/python", torchscript_ms)
-            )
-            for cell in make_series(
-                lambda _, x=latency: x, framework=framework, dtype=dtype, machine=machine.id
-            )
-        ]  # fmt: skip
+    def judge_two(other, torchscript_ms):
+        cells = [*make_torchscript(first, 1.0), *make_torchscript(other, torchscript_ms)]
+        (verdict,) = judge("S4.1-torchscript-other-gpus", make_results(cells, first, other))
+        return verdict
 
-    cells = [*make(first, 1.0), *make(second, 3.0)]
-    (verdict,) = judge("S4.1-torchscript-other-gpus", make_results(cells, first, second))
-    assert verdict.today == "changed"
-    assert "on NVIDIA B200" in verdict.sentence.partition("Not so: ")[2]
-    twins = replace(second, environment=first.environment)  # two ids, one GPU
-    cells = [*make(first, 1.0), *make(twins, 1.0)]
-    (alone,) = judge("S4.1-torchscript-other-gpus", make_results(cells, first, twins))
-    assert alone.reason == "it is about 7 GPUs, and these are results of one"
+    both = judge_two(second, 1.0)
+    assert (both.today, both.machine) == ("holds", "NVIDIA H200, NVIDIA B200")
+    assert len(both.tests) == len(both.values) == 4
+    assert [test.about.rpartition(" on ")[2] for test in both.tests] == (
+        ["NVIDIA H200"] * 2 + ["NVIDIA B200"] * 2
+    )
+    assert both.notes[0] == "13 conditions on GPUs of the paper are 2 on one machine, NVIDIA H200"
+    one = judge_two(second, 3.0)
+    assert one.today == "changed"
+    assert "on NVIDIA B200" in one.sentence.partition("Not so: ")[2]
+    twins = judge_two(replace(second, environment=first.environment), 1.0)  # two ids, one GPU
+    assert twins.reason == "it is about 7 GPUs, and these are results of one"
 
 
 def make_two_gpus(a100_ms, v100_ms, **names):
@@ -157,7 +144,7 @@ def test_results_of_a_cpu_are_labelled_so():
     machine = make_machine(None)
     cells = make_series(lambda b: float(b), device="cpu", dtype="fp32")
     (gpu,) = list_gpus(make_results(cells, machine))
-    assert (gpu.kind, gpu.label) == ("cpu", machine.environment.host.cpu_model)
+    assert (gpu.view.device, gpu.label) == ("cpu", machine.environment.host.cpu_model)
 
 
 def make_trend_results(latencies_ms):

@@ -103,14 +103,6 @@ def test_tiny_models_test_nothing():
     assert judge_one(GRAPHS, cells).today == "cannot be tested here"
 
 
-def test_of_cells_that_differ_in_options_the_plainest_counts():
-    place = RequiredCell("bert-base", "eager/python", "fp16", 1, 128)
-    plain, special = make_cell(place, 1.0), make_cell(place, 9.0, options={"attention": "eager"})
-    for cells in ([plain, special], [special, plain]):
-        (gpu,) = list_gpus(make_results(cells))
-        assert gpu.cells[place].latency_ns == pytest.approx(1e6)
-
-
 def test_one_round_gives_a_verdict_without_an_interval():
     cells = [replace(cell, values_ns=cell.values_ns[:1]) for cell in make_graph_results(60.0)]
     verdict = judge_one(GRAPHS, cells)

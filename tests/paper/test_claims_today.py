@@ -40,17 +40,15 @@ def test_a_claim_that_holds():
     assert 59.5 < cut.low[0] < 60 < cut.high[0] < 60.5
 
 
-def test_a_claim_that_does_not_hold():
-    verdict = judge_one(GRAPHS, make_graph_results(-10.0))
-    assert verdict.today == "does not hold"
-    assert [test.today for test in verdict.tests] == ["does not hold"]
-    assert verdict.shares == {"does not hold": 1.0}
-
-
-def test_a_relation_of_another_size_is_a_change():
-    verdict = judge_one(GRAPHS, make_graph_results(20.0))
-    assert verdict.today == "changed"
-    assert [test.today for test in verdict.tests] == ["another size"]
+@pytest.mark.parametrize(
+    ("cut_pct", "outcome", "of_test"),
+    [(-10.0, "does not hold", "does not hold"), (20.0, "changed", "another size")],
+)
+def test_a_claim_that_does_not_hold_or_does_in_another_size(cut_pct, outcome, of_test):
+    verdict = judge_one(GRAPHS, make_graph_results(cut_pct))
+    assert verdict.today == outcome
+    assert [test.today for test in verdict.tests] == [of_test]
+    assert verdict.shares == {outcome: 1.0}
 
 
 def test_some_conditions_of_several_are_a_change():

@@ -11,8 +11,7 @@ from ftax.paper.items import find_item, list_items, make_grids, make_wants
 from ftax.paper.machine_view import split_views
 from ftax.paper.reference import select
 from ftax.paper.sheet import COLUMNS
-from ftax.paper.study_setting import StudySetting
-from ftax.paper.today import NOT_RUN, describe_missing, find_missing
+from ftax.paper.study_setting import NOT_RUN, StudySetting, describe_missing, find_missing
 from ftax.runtimes.catalogue import list_runtimes
 from ftax.steps.zoo.registry import list_models
 from ftax.sweeps.grid import join_cells
@@ -33,10 +32,12 @@ FIGURES = [item for item in list_items() if item.kind == "figure"]
 TABLES = [item for item in list_items() if item.kind == "table"]
 
 
+def list_cells(item, setting=GPU):
+    return join_cells(make_grids(item.make_wants(setting), setting))
+
+
 def make_view(item, setting=GPU, choose=lambda _: True):
-    (view,) = split_views(
-        measure_all(join_cells(make_grids(item.make_wants(setting), setting)), choose)
-    )
+    (view,) = split_views(measure_all(list_cells(item, setting), choose))
     return view
 
 
@@ -70,7 +71,7 @@ def test_what_an_item_wants_exists(item, device, quick):
     assert {want.model.removesuffix(" train") for want in wants} <= models
     assert {want.runtime for want in wants} <= runtimes
     # A grid checks dtypes, sizes and devices by itself.
-    assert join_cells(make_grids(item.make_wants(setting), setting))
+    assert list_cells(item, setting)
 
 
 def test_claims_want_cells_that_exist():
@@ -84,14 +85,14 @@ def test_claims_want_cells_that_exist():
 def test_cells_of_several_items_are_run_once():
     items = [find_item(name) for name in ("fig3", "fig4", "fig9")]
     cells = join_cells(make_grids(make_wants(items, GPU, claims=False), GPU))
-    apart = [join_cells(make_grids(item.make_wants(GPU), GPU)) for item in items]
+    apart = [list_cells(item) for item in items]
     assert len(cells) == len(set(cells)) < sum(len(part) for part in apart)
     assert set(cells) == set().union(*apart)
 
 
 @pytest.mark.parametrize("item", FIGURES, ids=lambda item: item.name)
 def test_a_figure_shows_the_numbers_put_in_and_the_papers(item):
-    cells = join_cells(make_grids(item.make_wants(GPU), GPU))
+    cells = list_cells(item)
     view = make_view(item)
     sheet = item.make_sheet([view])
     rows = read_rows(sheet)
@@ -132,7 +133,7 @@ def test_digitised_figures_agree_with_the_raw_runs_that_are_shown():
 
 def _list_printed(item):
     from ftax.paper.items import figures
-    from ftax.paper.plots import read_points
+    from ftax.paper.sheet import read_points
 
     for plot in getattr(figures, f"make_{item.name}")():
         for line in plot.printed:
@@ -172,14 +173,12 @@ def test_all_is_missing_without_results():
     item = find_item("fig5")
     missing = find_missing(item.make_wants(GPU), GPU, [])
     assert {gap.reason for gap in missing} == {NOT_RUN}
-    assert sum(gap.count for gap in missing) == len(
-        join_cells(make_grids(item.make_wants(GPU), GPU))
-    )
+    assert sum(gap.count for gap in missing) == len(list_cells(item))
 
 
 def test_what_failed_is_missing_with_its_reason_and_the_rest_is_drawn():
     item = find_item("fig13")
-    cells = join_cells(make_grids(item.make_wants(GPU), GPU))
+    cells = list_cells(item)
     reason = "onnx is not here"
     results = make_results(
         make_failed(cell, reason) if cell.runtime == "torchscript" else make_cell(cell)
@@ -202,16 +201,14 @@ def test_what_failed_is_missing_with_its_reason_and_the_rest_is_drawn():
 
 def test_nothing_measured_is_no_sheet_of_today():
     item = find_item("fig10")
-    other = find_item("fig13").make_wants(GPU)
-    (view,) = split_views(measure_all(join_cells(make_grids(other, GPU))))
-    sheet = item.make_sheet([view])
+    sheet = item.make_sheet([make_view(find_item("fig13"))])
     assert not sheet.measured
     assert sheet.panels  # the paper's own lines are still there
 
 
 def test_busy_time_that_nobody_traced_is_said_to_lack():
     item = find_item("fig3")
-    cells = join_cells(make_grids(item.make_wants(GPU), GPU))
+    cells = list_cells(item)
     results = make_results(
         make_cell(cell, busy_ns=None, facts={"trace": "buffers were lost"}) for cell in cells
     )
@@ -242,7 +239,7 @@ def test_a_quick_run_says_what_it_leaves_out():
 def test_generation_is_measured_in_the_papers_dtype_where_there_is_a_choice():
     item = find_item("fig10")
     dtypes = {
-        kind: {cell.dtype for cell in join_cells(make_grids(item.make_wants(setting), setting))
+        kind: {cell.dtype for cell in list_cells(item, setting)
                if cell.model == "gpt2-generate"}
         for kind, setting in (("gpu", GPU), ("cpu", CPU))
     }  # fmt: skip
@@ -264,7 +261,7 @@ def test_a_table_has_the_papers_rows_and_ours(item):
 
 def test_the_tax_of_training_is_what_the_lowest_rung_leaves():
     item = find_item("training")
-    cells = join_cells(make_grids(item.make_wants(GPU), GPU))
+    cells = list_cells(item)
     assert {(cell.step, cell.options["optimizer"]) for cell in cells} == {
         ("train", "adamw-capturable")
     }
@@ -302,7 +299,7 @@ def test_table_1_shows_what_was_measured_by_turns():
         for cell in cells
     )
     (view,) = split_views(results)
-    assert len(view.repetitions) == 6 * GPU.repetitions
+    assert {len(cell.values_ns) for cell in view.repeated.values()} == {GPU.repetitions}
     table = find_item("table1").make_table([view])
     label = next(name for name in table.columns if name.startswith("fp16 (ms)"))
     rows = [dict(zip(table.columns, row)) for row in table.rows]
@@ -314,7 +311,7 @@ def test_table_1_shows_what_was_measured_by_turns():
 def test_table_2_has_what_the_vendor_states_of_a_known_gpu():
     facts = replace(MACHINE.environment, gpu=make_gpu("NVIDIA H200"))
     machine = replace(MACHINE, environment=facts)
-    cells = join_cells(make_grids(find_item("table2").make_wants(GPU), GPU))
+    cells = list_cells(find_item("table2"))
     (view,) = split_views(make_results(map(make_cell, cells), machines=(machine,)))
     table = find_item("table2").make_table([view])
     ours = dict(zip(table.columns, table.rows[-1]))

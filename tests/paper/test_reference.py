@@ -46,19 +46,16 @@ def test_module_calls_stand_in_the_note():
     assert {row.read_note("nn_calls") for row in without} == {None}
 
 
-def test_an_unknown_field_is_refused_with_the_known_ones():
+def test_an_unknown_field_or_table_is_refused():
     with pytest.raises(InvalidArgumentError, match=r"no field 'gpu'; there are source, model"):
         select(gpu="A100")
+    with pytest.raises(InvalidArgumentError, match=r"no table 'table4.csv'"):
+        read_table("table4.csv")
 
 
 @pytest.mark.parametrize(("name", "rows"), list(zip(TABLES, (4, 7, 5))))
 def test_tables_are_as_printed(name, rows):
     assert len(read_table(name)) == rows
-
-
-def test_an_unknown_table_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"no table 'table4.csv'"):
-        read_table("table4.csv")
 
 
 def test_setup_and_provenance_ship_too():

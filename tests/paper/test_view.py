@@ -6,8 +6,7 @@ import math
 import pytest
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.drift import Drift
-from ftax.paper.machine_view import find_interval, split_views
+from ftax.paper.machine_view import Drift, find_interval, split_views
 from ftax.sweeps.record import SweepMachine
 from ftax.timing.cell import Cell
 from support.fleet import H100, make_machine

@@ -143,7 +143,8 @@ def _show_page(page: Page, study: Study, form: o.Output) -> None:
     """The table that was asked for, if it was the only thing; then where everything is."""
     alone = len(study.items) + study.claims == 1
     from ftax.paper.claims.verdict_tables import make_claims_table
-    from ftax.paper.today import count_outcomes, describe_missing
+    from ftax.paper.study_setting import describe_missing
+    from ftax.paper.write import count_outcomes
 
     tables = [item.table for item in page.shown if item.table is not None]
     if alone and page.verdicts:
