@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftax.errors import UnavailableError
-from ftax.instruments.counter import CounterPoint, find_window
+from ftax.instruments.energy import CounterPoint, find_window
 
 
 def make_points(energies_mj, *, every_ms=20):

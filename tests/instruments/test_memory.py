@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ftax.instruments.memory import PeakMemory, measure_peak_memory
+from ftax.instruments.readings import PeakMemory, measure_peak_memory
 
 
 class FakeCuda:

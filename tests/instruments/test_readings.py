@@ -10,8 +10,7 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.instruments import readings as module
 from ftax.instruments.energy import IdlePower
-from ftax.instruments.memory import PeakMemory
-from ftax.instruments.readings import GpuReadings, collect_gpu_readings
+from ftax.instruments.readings import GpuReadings, PeakMemory, collect_gpu_readings
 from ftax.ladders.intervention import spin
 from ftax.timing.candidate import Candidate
 from support.fake_nvml import FakeNvml, pretend_cuda

@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from ftax.instruments.gate import Gated
-from ftax.instruments.trace.durations import compare_durations
 from ftax.instruments.trace.integrity import judge
-from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets, compute_lacking
+from ftax.instruments.trace.kernel_set import (
+    KernelSet,
+    compare_durations,
+    compare_kernel_sets,
+    compute_lacking,
+)
 from ftax.instruments.trace.names import shorten_all
-from ftax.instruments.trace.timeline import Timeline, compute_timeline
-from ftax.instruments.trace.waits import Waits, compute_waits
+from ftax.instruments.trace.timeline import Timeline, Waits, compute_timeline, compute_waits
 from ftax.records.record import Count, Name, Ratio, Record
 from ftax.timing.candidate import Placed
 from ftax.timing.statistics import compute_interval, compute_mean

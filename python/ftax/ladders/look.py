@@ -12,9 +12,9 @@ from typing import Literal
 
 from ftax.errors import FtaxError, describe
 from ftax.instruments.gate import try_gate
-from ftax.instruments.trace.graph_nodes import NODE_TYPES
+from ftax.instruments.trace.integrity import NODE_TYPES
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import ITERATIONS, trace_each
+from ftax.instruments.trace.tracer import ITERATIONS, trace_each
 from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder
 from ftax.ladders.trace_worker import TraceJob, trace_in_worker

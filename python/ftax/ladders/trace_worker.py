@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from ftax.errors import FtaxError, RunnerError, describe, is_out_of_memory
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import ITERATIONS, trace_prepared
+from ftax.instruments.trace.tracer import ITERATIONS, trace_prepared
 from ftax.runtimes.catalogue import check_host, find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model

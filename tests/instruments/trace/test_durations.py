@@ -2,8 +2,7 @@
 
 import pytest
 
-from ftax.instruments.trace.durations import compare_durations
-from ftax.instruments.trace.kernel_set import KernelSet
+from ftax.instruments.trace.kernel_set import KernelSet, compare_durations
 from support.traces import make_kernel, make_trace
 
 

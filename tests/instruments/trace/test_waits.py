@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ftax.instruments.trace.activities import Iteration
-from ftax.instruments.trace.waits import Waits, compute_waits
+from ftax.instruments.trace.timeline import Waits, compute_waits
 from support.traces import make_call, make_kernel, make_memcpy, make_trace
 
 

@@ -17,7 +17,7 @@ from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.sources import Found
 from ftax.sweeps.record import REPETITION, SweepCell, SweepMachine
 from ftax.timing.cell import Cell
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import find_disturbance
 from ftax.timing.units import format_interval, format_latency, format_time
