@@ -19,8 +19,7 @@ from ftax.errors import (
 )
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.tracer import trace_each
-from ftax.ladders.look import gate_runners, trace_runners
-from ftax.ladders.trace_worker import TraceJob, trace_in_worker
+from ftax.ladders.look import TraceJob, gate_runners, trace_in_worker, trace_runners
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace

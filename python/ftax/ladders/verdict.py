@@ -27,7 +27,7 @@ from ftax.captures.captured import Captured
 from ftax.captures.entry import find_options
 from ftax.captures.options import Options
 from ftax.errors import InvalidArgumentError, name_type
-from ftax.ladders.comparison import Item, check_names, compare_results
+from ftax.ladders.compare_results import Item, check_names, compare_results
 from ftax.ladders.pairs import DURATION_S, PairRuns, PairSide, make_pair_plan, run_pairs
 from ftax.ladders.receipt import Receipt
 from ftax.runtimes.prepare import open_capture, prepare

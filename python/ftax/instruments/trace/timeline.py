@@ -13,7 +13,12 @@ from dataclasses import dataclass
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.instruments.trace.activities import Activity, ApiCall, IterationTrace, find_launches
+from ftax.instruments.trace.activities import (
+    ApiCall,
+    IterationTrace,
+    find_launches,
+    merge_intervals,
+)
 from ftax.instruments.trace.records import Trace
 from ftax.records.record import Count, Record
 
@@ -187,7 +192,7 @@ def _find_waits(part: IterationTrace) -> tuple[list[ApiCall], list[tuple[int, in
         elif copy is not None and (not _ASYNC.search(call.name) or call.end_ns >= copy.end_ns):
             waits.append(call)
         before = call
-    return waits, _join(part.activities)
+    return waits, merge_intervals(part.activities)
 
 
 def _list_outermost(part: IterationTrace) -> Iterator[ApiCall]:
@@ -198,17 +203,6 @@ def _list_outermost(part: IterationTrace) -> Iterator[ApiCall]:
         if call.start_ns < part.window.issued_ns and call.end_ns > latest.get(call.thread_id, -1):
             latest[call.thread_id] = call.end_ns
             yield call
-
-
-def _join(activities: tuple[Activity, ...]) -> list[tuple[int, int]]:
-    """Stretches in which anything ran, in order and disjoint."""
-    stretches: list[tuple[int, int]] = []
-    for item in sorted(activities, key=lambda item: item.start_ns):
-        if stretches and item.start_ns <= stretches[-1][1]:
-            stretches[-1] = stretches[-1][0], max(stretches[-1][1], item.end_ns)
-        else:
-            stretches.append((item.start_ns, item.end_ns))
-    return stretches
 
 
 def _overlap(wait: ApiCall, busy: list[tuple[int, int]]) -> int:
