@@ -177,9 +177,9 @@ class RungEvidence(Placed, Record):
 
 def note_reference(ladder: Ladder, evidence: Sequence[RungEvidence]) -> Ladder:
     """The ladder, with its first rung as the reference where the other one that it names was not
-    traced, or was itself held against the first, as records of older versions have it."""
-    own = next((item for item in evidence if item.place == ladder.reference[0]), None)
-    return replace(ladder, compared=None) if own is None or own.other_kernels else ladder
+    traced."""
+    is_traced = any(item.place == ladder.reference[0] for item in evidence)
+    return ladder if is_traced else replace(ladder, compared=None)
 
 
 def compare_work(
