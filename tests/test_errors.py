@@ -18,9 +18,8 @@ from ftax.errors import (
     name_key,
 )
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import trace_each
-from ftax.ladders.look import gate_runners, trace_runners
-from ftax.ladders.trace_worker import TraceJob, trace_in_worker
+from ftax.instruments.trace.tracer import trace_each
+from ftax.ladders.look import TraceJob, gate_runners, trace_in_worker, trace_runners
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
@@ -410,7 +409,7 @@ def test_one_rung_that_cannot_be_traced_leaves_the_others(mlp, monkeypatch):
             fail()
         return make_repeated_trace(*KERNELS, runtime=item.runtime, host=item.host)
 
-    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.instruments.trace.tracer.trace_prepared", trace)
     monkeypatch.setattr("ftax.instruments.gate.measure_gate", fail)
     found = list(trace_each(mlp, [make_rung(place) for place in LADDER]))
     assert [isinstance(item, Trace) for item in found] == [True, False, True, True, True]
@@ -428,7 +427,7 @@ def test_without_a_trace_of_eager_no_rung_is_said_to_run_its_kernels(mlp, monkey
             *KERNELS, runtime=item.runtime, host=item.host, dropped_records=dropped
         )
 
-    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.instruments.trace.tracer.trace_prepared", trace)
     monkeypatch.setattr("ftax.instruments.gate.measure_gate", fail)
     evidence, _ = look_at(mlp)
     assert {item.same_kernels for item in evidence} == {None}

@@ -43,7 +43,7 @@ _KINDS |= {
         drawing="ftax.reports.tables.runtime_table:draw_conformance",
     ),
     "host-comparison": _Kind(
-        record="ftax.timing.host_comparison:HostComparison",
+        record="ftax.timing.differences:HostComparison",
         drawing="ftax.reports.tables.comparison_table:draw_hosts",
     ),
     "knee": _Kind(

@@ -33,7 +33,7 @@ from .sweeps.knee_record import Knee as Knee
 from .sweeps.run import sweep as sweep
 from .timing.cell import Cell as Cell
 from .timing.comparison import Comparison as Comparison
-from .timing.host_comparison import HostComparison as HostComparison
+from .timing.differences import HostComparison as HostComparison
 from .timing.measurement import Measurement as Measurement
 from .timing.session import Plan as Plan
 

@@ -28,7 +28,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
 
 import ftax
-import ftax.ladders.run
+import ftax.ladders.measure_receipt
 from ftax.ladders.receipt import Receipt
 from support.small_models import normal
 
@@ -41,9 +41,9 @@ CASES = [pytest.param(case, id=name, marks=case.marks) for name, case in TABLE.i
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_false_looks_true(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     spaces = []
-    run_tax = ftax.ladders.run.run_tax
+    run_tax = ftax.ladders.measure_receipt.run_tax
     monkeypatch.setattr(
-        ftax.ladders.run,
+        ftax.ladders.measure_receipt,
         "run_tax",
         lambda found, *rest: (spaces.append(found), run_tax(found, *rest))[1],
     )

@@ -10,8 +10,12 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.instruments import readings as module
 from ftax.instruments.energy import IdlePower
-from ftax.instruments.memory import PeakMemory
-from ftax.instruments.readings import GpuReadings, collect_gpu_readings
+from ftax.instruments.readings import (
+    GpuReadings,
+    PeakMemory,
+    collect_gpu_readings,
+    measure_peak_memory,
+)
 from ftax.ladders.intervention import spin
 from ftax.timing.candidate import Candidate
 from support.fake_nvml import FakeNvml, pretend_cuda
@@ -129,3 +133,72 @@ def test_a_real_gpu_gives_what_it_has():
     assert found.memory.call_bytes >= x.nbytes
     assert found.energy is None or found.energy.joules_per_inference > 0
     assert all(reason for reason in found.missing.values())
+
+
+class FakeCuda:
+    """A torch.cuda whose allocator holds 100 bytes; each call of `run` peaks at 700 more."""
+
+    def __init__(self):
+        self.events = []
+        self.peak = 9999  # of a time before
+
+    def run(self):
+        self.events.append("run")
+        self.peak = max(self.peak, 800)
+
+    def synchronize(self, device):
+        self.events.append("synchronize")
+
+    def empty_cache(self):
+        self.events.append("empty_cache")
+
+    def reset_peak_memory_stats(self, device):
+        self.events.append("reset")
+        self.peak = 100
+
+    def memory_allocated(self, device):
+        return 100
+
+    def max_memory_allocated(self, device):
+        self.events.append("peak")
+        return self.peak
+
+    def max_memory_reserved(self, device):
+        return 1024
+
+    def mem_get_info(self, device):
+        return 6000, 10_000
+
+
+def test_the_peak_is_of_the_second_call_alone():
+    cuda = FakeCuda()
+    peak = measure_peak_memory(cuda.run, device="cuda", cuda=cuda)
+    assert peak == PeakMemory(
+        held_bytes=100, allocated_bytes=800, reserved_bytes=1024, device_bytes=4000
+    )
+    assert peak.call_bytes == 700
+    assert cuda.events == [
+        "run",
+        "synchronize",
+        "empty_cache",
+        "reset",
+        "run",
+        "synchronize",
+        "peak",
+    ]
+
+
+@pytest.mark.needs_cuda
+def test_a_real_allocation_is_seen():
+    held = torch.zeros(2**20, device="cuda")  # 4 MiB
+
+    def call():
+        large = torch.ones(2**24, device="cuda")  # 64 MiB
+        return large.sum()
+
+    before = torch.cuda.memory_allocated()
+    peak = measure_peak_memory(call, device="cuda")
+    assert peak.held_bytes == before >= held.nbytes
+    assert 64 * 2**20 <= peak.call_bytes <= 66 * 2**20
+    assert peak.reserved_bytes >= peak.allocated_bytes
+    assert peak.device_bytes >= peak.allocated_bytes

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ftax.instruments.trace.waits import Waits
+from ftax.instruments.trace.timeline import Waits
 from ftax.ladders.receipt import Receipt
 from ftax.runtimes.adoption import find_lines
 from support.evidence import EAGER, FLAT, GRAPH, TAPE

@@ -10,7 +10,7 @@ from ftax import InvalidArgumentError, compare
 from ftax.ladders.receipt import Receipt
 from ftax.records.store import append_record, read_records
 from ftax.timing.comparison import compare_amounts
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from support.evidence import EAGER, FLAT, TAPE
 from support.records import make_measurement
 from support.runtimes_receipt import (

@@ -6,7 +6,7 @@ import ftax
 from ftax import InvalidArgumentError, ResultsError
 from ftax.ladders.choice import TaxOptions
 from ftax.ladders.ladder import EAGER, LADDERS, Ladder, Rung, find_ladder
-from ftax.ladders.run import run_tax
+from ftax.ladders.measure_receipt import run_tax
 from ftax.reports.tables.receipt_table import make_receipt_tables
 from ftax.runtimes.catalogue import list_runtimes
 from ftax.runtimes.workspace import Workspace

@@ -8,8 +8,7 @@ from ftax.ladders.ladder import EAGER as EAGER_LADDER
 from ftax.ladders.ladder import LIBRARY
 from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
 from ftax.ladders.warnings import warn_of_evidence
-from ftax.timing.candidate import Buffers, Candidate
-from ftax.timing.preparation import Launches, Preparation
+from ftax.timing.candidate import Buffers, Candidate, Launches, Preparation
 from support.evidence import EAGER, GRAPH, KERNELS, make_gate
 from support.small_models import load_function
 from support.traces import make_repeated_trace
@@ -32,7 +31,7 @@ def look(monkeypatch, *, device_ns):
         asked[runner] = launches
         return make_gate(30, device_ns)
 
-    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.instruments.trace.tracer.trace_prepared", trace)
     monkeypatch.setattr("ftax.instruments.gate.measure_gate", gate)
     runners = [
         Candidate(
@@ -67,7 +66,7 @@ def test_a_step_of_many_launches_is_traced_less_often(monkeypatch, launches, tim
         given.append(iterations)
         return make_repeated_trace(*KERNELS, runtime=item.runtime, host=item.host)
 
-    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.instruments.trace.tracer.trace_prepared", trace)
     replay = Candidate(
         runtime="launch-replay", host="cpp", runner=None, run=list,
         preparation=Preparation(launches=replace(LAUNCHES, count=launches)),
@@ -99,7 +98,7 @@ def test_a_graph_is_held_against_the_launches_of_its_own_capture(monkeypatch):
     def trace(loaded, item, **options):
         return make_repeated_trace(*KERNELS, runtime=item.runtime, host=item.host)
 
-    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.instruments.trace.tracer.trace_prepared", trace)
     captured, other = (Buffers(inputs=(), outputs=(), constants=()) for _ in range(2))
     nodes = {"kernel": len(KERNELS) + 1}
     replay, graph, foreign = (

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ftax
-from ftax.ladders import run
+from ftax.ladders import measure_receipt
 from ftax.reports.tables.receipt_table import draw_receipt
 from support.small_models import normal
 
@@ -22,7 +22,9 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     monkeypatch.setattr(
-        run, "find_doubt_of_waits", lambda ratio: "it waited" if torch.get_num_threads() > 1 else ""
+        measure_receipt,
+        "find_doubt_of_waits",
+        lambda ratio: "it waited" if torch.get_num_threads() > 1 else "",
     )
     yield
     torch.set_num_threads(before)
@@ -56,17 +58,17 @@ def test_threads_that_were_asked_for_are_kept():
 
 @pytest.mark.usefixtures("busy")
 def test_two_seconds_tell_before_a_long_measurement(monkeypatch: pytest.MonkeyPatch):
-    plans, measure = [], run.measure
+    plans, measure = [], measure_receipt.measure
 
     def note(loaded, prepared, plan, *more, **options):
         plans.append((plan.duration_s, torch.get_num_threads()))
         return measure(loaded, prepared, plan, *more, **options)
 
-    monkeypatch.setattr(run, "measure", note)
+    monkeypatch.setattr(measure_receipt, "measure", note)
     receipt = tax(plan=replace(PLAN, duration_s=60.0))
     assert count_threads(receipt) == 1 and plans[:2] == [(2.0, 2), (60.0, 1)]
 
 
 def test_a_machine_that_is_left_alone_keeps_its_threads(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(run, "find_doubt_of_waits", lambda ratio: "")
+    monkeypatch.setattr(measure_receipt, "find_doubt_of_waits", lambda ratio: "")
     assert count_threads(tax()) == torch.get_num_threads()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.terminal import to_text
-from ftax.timing.preparation import Preparation
+from ftax.timing.candidate import Preparation
 from support.evidence import EAGER, GRAPH, TAPE
 from support.runtimes_receipt import (
     CLOSE,

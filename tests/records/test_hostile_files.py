@@ -12,7 +12,7 @@ from ftax.ladders.verdict import compare
 from ftax.records.store import MEND, SCHEMA_VERSION, append_record, read_records
 from ftax.reports.html.page import write_report
 from ftax.timing.cell import Cell
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from support import traces
 from support.records import make_measurement
 from support.report_results import make_environments, make_knee

@@ -14,7 +14,7 @@ from ftax.records.result import Result, Shown
 from ftax.reports.terminal import to_text
 from ftax.runtimes.plugins.conform.report import Conformance, Finding
 from ftax.sweeps.results import SweepResults
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from support.records import make_measurement
 from support.report_results import make_environments, make_knee
 from support.runtimes_receipt import CLOSE, ORT, make_cpu_receipt, make_gpu_receipt, make_runtime

@@ -3,8 +3,7 @@
 import pytest
 
 from ftax.instruments.energy import Energy, IdlePower, compute_energy_tax
-from ftax.instruments.memory import PeakMemory
-from ftax.instruments.readings import GpuReadings
+from ftax.instruments.readings import GpuReadings, PeakMemory
 from ftax.instruments.utilisation import Utilisation
 from ftax.reports.tables.energy_table import (
     describe_missing,

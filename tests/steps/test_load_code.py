@@ -10,7 +10,7 @@ import torch
 
 import ftax
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
-from ftax.ladders.trace_worker import TraceJob
+from ftax.ladders.look import TraceJob
 from ftax.runtimes.cache import make_key
 from ftax.steps.load import load_model
 from ftax.steps.load_code import find_code, is_code

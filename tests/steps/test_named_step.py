@@ -5,7 +5,7 @@ import torch
 
 import ftax
 from ftax import InvalidArgumentError
-from ftax.ladders.trace_worker import TraceJob
+from ftax.ladders.look import TraceJob
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 

@@ -4,8 +4,8 @@ import json
 import math
 
 from ftax.ladders.receipt import Receipt
+from ftax.timing.candidate import Launches, Preparation
 from ftax.timing.checks import Checks, Equality, SameWork
-from ftax.timing.preparation import Launches, Preparation
 
 WORSE = Equality(
     bitwise=False,

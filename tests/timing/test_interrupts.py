@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ftax
-from ftax.ladders import after, run
+from ftax.ladders import after, measure_receipt
 from ftax.ladders.tax import tax_with_traces
 from ftax.runtimes.same_work import WorkWatch
 from ftax.timing import interrupts
@@ -149,7 +149,11 @@ def test_a_second_ctrl_c_does_not_lose_what_the_first_left(name, monkeypatch):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(run, "warn_of_rounds"), (after, "check_crowd"), (run, "warn_of_evidence")],
+    [
+        (measure_receipt, "warn_of_rounds"),
+        (after, "check_crowd"),
+        (measure_receipt, "warn_of_evidence"),
+    ],
 )
 def test_a_receipt_survives_ctrl_c_wherever_it_comes_after_the_rounds(owner, name, monkeypatch):
     press_before(monkeypatch, owner, name)

@@ -19,7 +19,7 @@ from ftax.reports.columns import read_all
 from ftax.reports.tables.measurement_table import COLUMNS, make_measurement_table
 from ftax.reports.tables.receipt_table import make_receipt_tables
 from ftax.sweeps.cells import make_fields
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import WAITED, Measurement, describe_slow_calls
 from ftax.timing.statistics import SlowCalls
 from support.delays import wait

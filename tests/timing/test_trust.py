@@ -20,7 +20,7 @@ from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.tables.sweep_table import _make_cells
 from ftax.sweeps.knee_record import KneePoint
 from ftax.sweeps.results import SweepResults
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import QUEUED, Measurement, describe_doubts, describe_page_faults
 from ftax.timing.session import _describe_disturbance
 from ftax.timing.trust import (

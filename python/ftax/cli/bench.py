@@ -35,7 +35,7 @@ def bench(
     from ftax.reports.tables.measurement_table import draw_measurements
     from ftax.runtimes.catalogue import find_runtime
     from ftax.sweeps.bench import BenchJob, run_repeatedly
-    from ftax.timing.host_comparison import HostComparison
+    from ftax.timing.differences import HostComparison
     from ftax.timing.measurement import describe_doubts
 
     if host not in ("python", "cpp", "both"):

@@ -27,7 +27,7 @@ from ftax.steps.setting import Setting
 from ftax.timing.interrupts import hold, interruptible
 
 if TYPE_CHECKING:
-    from ftax.ladders.comparison import Item
+    from ftax.ladders.compare_results import Item
     from ftax.ladders.pairs import PairSide
     from ftax.ladders.receipt import Receipt
     from ftax.timing.comparison import Comparison
@@ -165,7 +165,7 @@ def _compare_code(
 def _compare_files(
     paths: list[Path], labels: list[str], output: o.Output, **choices: Any
 ) -> list[Comparison]:
-    from ftax.ladders.comparison import compare_results
+    from ftax.ladders.compare_results import compare_results
     from ftax.reports.tables.comparison_table import draw_comparisons
 
     with hold():

@@ -20,9 +20,8 @@ from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.choice import TaxOptions
 from ftax.ladders.floors import measure_floors
-from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
+from ftax.ladders.look import TraceJob, gate_runners, put_reference_first, trace_runners
 from ftax.ladders.receipt import OperatorCost, Receipt
-from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model
 from ftax.steps.step_module import StepModule

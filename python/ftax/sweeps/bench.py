@@ -30,7 +30,7 @@ from ftax.workers.child import Line
 from ftax.workers.process import WorkerDied, run_task
 
 if TYPE_CHECKING:
-    from ftax.timing.host_comparison import HostComparison
+    from ftax.timing.differences import HostComparison
 
 _LIMIT_S = 24 * 3600.0  # of one process: to build, to compile, and to measure
 _MOST_PROCESSES = 10_000  # hours, if each takes as little as it can
@@ -98,7 +98,7 @@ def compare_hosts(
 
     Arguments and errors are those of `cpp_bench`.
     """
-    from ftax.timing.host_comparison import HostComparison
+    from ftax.timing.differences import HostComparison
 
     python, cpp = _measure(model, inputs, ("python", "cpp"), **options)
     return HostComparison(python=python, cpp=cpp)

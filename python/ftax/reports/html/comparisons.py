@@ -14,7 +14,7 @@ from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableV
 from ftax.reports.tables.comparison_table import make_change_table, make_line_change_table
 from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.timing.comparison import Comparison
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from ftax.timing.units import format_time
 
 

@@ -25,7 +25,7 @@ from ftax.sweeps.record import REPETITION, SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.side_by_side import group_shared, line_up
 from ftax.timing.cell import Cell
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import find_disturbance
 from ftax.timing.units import format_interval, format_latency, format_time

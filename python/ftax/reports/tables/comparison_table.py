@@ -25,7 +25,7 @@ from ftax.reports.columns import (
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.measurement_table import COLUMNS, make_measurement_table
 from ftax.timing.comparison import Comparison, LineChange
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import describe_slow_calls
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_latency, format_time, name_interval

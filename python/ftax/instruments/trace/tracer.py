@@ -1,7 +1,7 @@
 """Traces prepared runtimes through CUPTI, in this process, after they have been timed.
 
 What a trace leaves behind slows every later launch, so CUPTI is taken out of the process again,
-unless another profiler is in; `ladders.trace_worker` does the same in a process that can be thrown
+unless another profiler is in; `ladders.look` does the same in a process that can be thrown
 away.
 """
 

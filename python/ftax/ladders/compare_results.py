@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ftax.errors import InvalidArgumentError, name_type
-from ftax.ladders.findings import Findings
 from ftax.ladders.lines import Line
+from ftax.ladders.receipt import Receipt
 from ftax.machines.differences import DECIDING, describe_difference, find_differences
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.candidate import Place
@@ -29,11 +29,11 @@ from ftax.timing.comparison import (
     compare_measurements,
     judge_amount,
 )
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import find_disturbance
 
-Item = Measurement | Findings | HostComparison
+Item = Measurement | Receipt | HostComparison
 Ends = tuple[float, float]
 
 
@@ -75,7 +75,7 @@ def compare_results(
     notes = [*first.notes, *differences, *_list_lonely(places, pairs, names)]
     if any(item == other for item in sides[0] for other in sides[1]):
         notes.append("both sides have the same run, which differs from itself in nothing")
-    receipts = [[item for item in side if isinstance(item, Findings)] for side in sides]
+    receipts = [[item for item in side if isinstance(item, Receipt)] for side in sides]
     lines: tuple[LineChange, ...] = ()
     if all(receipts):
         lines = tuple(_compare_lines(receipts[0], receipts[1], confidence))
@@ -90,7 +90,7 @@ def check_names(names: tuple[str, str] | None) -> tuple[str, str] | None:
 
 
 def _find_differences(
-    sides: Sequence[Sequence[Measurement | Findings]], names: tuple[str, str], is_allowed: bool
+    sides: Sequence[Sequence[Measurement | Receipt]], names: tuple[str, str], is_allowed: bool
 ) -> list[str]:
     """In what the machines differ, in words. Raises InvalidArgumentError for what decides on a
     latency, unless that is allowed."""
@@ -110,7 +110,7 @@ def _find_differences(
 
 
 def _compare_lines(
-    a: Sequence[Findings], b: Sequence[Findings], confidence: float
+    a: Sequence[Receipt], b: Sequence[Receipt], confidence: float
 ) -> Iterator[LineChange]:
     """What changed in each line, in the order of a's."""
     whole_ns = statistics.fmean(receipt.latency_ns for receipt in a)
@@ -159,9 +159,9 @@ def _subtract(b: Line, a: Line, widened: float) -> Ends | None:
     )
 
 
-def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
+def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Receipt]:
     given = list(side) if isinstance(side, Sequence) else [side]
-    found: list[Measurement | Findings] = []
+    found: list[Measurement | Receipt] = []
     for item in given:
         if isinstance(item, HostComparison):
             found += [*item]
@@ -170,7 +170,7 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
     if not found:
         raise InvalidArgumentError("a side of the comparison has no measurement")
     for item in found:
-        if not isinstance(item, Measurement | Findings):
+        if not isinstance(item, Measurement | Receipt):
             raise InvalidArgumentError(
                 f"a side of the comparison has {name_type(item)}: give receipts or measurements, "
                 "as ftax.tax and ftax.cpp_bench give them; of a file, ftax.read_records(path); of "
@@ -181,22 +181,22 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
             "a side of the comparison has the same run more than once, which would count as "
             "several processes: leave out the copies (a file to which it was saved twice, say)"
         )
-    if len({isinstance(item, Findings) for item in found}) > 1:
+    if len({isinstance(item, Receipt) for item in found}) > 1:
         raise InvalidArgumentError(
             "a side of the comparison has receipts and measurements; give either"
         )
     return found
 
 
-def _list_measurements(side: Sequence[Measurement | Findings]) -> list[Measurement]:
+def _list_measurements(side: Sequence[Measurement | Receipt]) -> list[Measurement]:
     return [
         measurement
         for item in side
-        for measurement in ((*item.rungs, *item.others) if isinstance(item, Findings) else (item,))
+        for measurement in ((*item.rungs, *item.others) if isinstance(item, Receipt) else (item,))
     ]
 
 
-def _group(side: Sequence[Measurement | Findings]) -> dict[Place, list[Measurement]]:
+def _group(side: Sequence[Measurement | Receipt]) -> dict[Place, list[Measurement]]:
     """By runtime and host. Raises InvalidArgumentError where one of them has several cells."""
     groups: dict[Place, list[Measurement]] = {}
     for measurement in _list_measurements(side):
@@ -212,7 +212,7 @@ def _group(side: Sequence[Measurement | Findings]) -> dict[Place, list[Measureme
 
 
 def _choose_names(
-    a: Sequence[Measurement | Findings], b: Sequence[Measurement | Findings]
+    a: Sequence[Measurement | Receipt], b: Sequence[Measurement | Receipt]
 ) -> tuple[str, str]:
     labels = [{measurement.label for measurement in _list_measurements(side)} for side in (a, b)]
     names = [next(iter(found)) if len(found) == 1 else "" for found in labels]
