@@ -22,7 +22,7 @@ from ftax import _core
 from ftax.errors import FtaxError, RunnerError, UnsupportedError, describe, say_count
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, find_tensors, flatten_outputs
-from ftax.steps.own_generators import list_own_generators
+from ftax.steps.random_states import list_own_generators
 from ftax.steps.state import Snapshot, keep_torch_generators
 from ftax.steps.step_module import StepModule
 from ftax.steps.writes import list_storages
