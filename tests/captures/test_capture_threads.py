@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 import ftax
-from ftax.steps.own_generators import beside_other_threads
+from ftax.steps.random_states import beside_other_threads
 from support.small_models import normal
 
 pytestmark = pytest.mark.usefixtures("record_at_once")

@@ -8,8 +8,13 @@ import torch
 from ftax.errors import InvalidArgumentError
 from ftax.steps.load import load_model
 from ftax.steps.outputs import flatten_outputs
-from ftax.steps.zoo.layer_grids import make_layer_grid
-from ftax.steps.zoo.layers import LAYER_MODELS, LAYER_TYPES, layer_name, parse_layer_name
+from ftax.steps.zoo.layers import (
+    LAYER_MODELS,
+    LAYER_TYPES,
+    layer_name,
+    make_layer_grid,
+    parse_layer_name,
+)
 from ftax.steps.zoo.registry import find_spec, list_models
 from ftax.tape.tape import make_tape
 

@@ -11,7 +11,7 @@ from torch import nn
 import ftax
 from ftax import UnsupportedError
 from ftax.steps.load import load_model
-from ftax.steps.optimizers import needs_closure
+from ftax.steps.train import needs_closure
 
 LBFGS = torch.optim.LBFGS
 QUICK = ftax.Plan(rounds=2, warmup=2, round_ms=2.0)
