@@ -16,7 +16,7 @@
 // Guards read objects of the interpreter where it keeps them: versions of dictionaries, the
 // dictionary of a class, fields of functions, cells and sets. For another Python, see that these
 // are there and mean the same, here, in dict_guards.cpp and in watched_dicts.cpp, run
-// tests/captures, and widen this and requires-python in pyproject.toml.
+// tests/unit/captures, and widen this and requires-python in pyproject.toml.
 #if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000 || defined(Py_GIL_DISABLED)
 #error "ftax is for Python 3.11 to 3.13, with the GIL; see csrc/bindings/torch/guards.cpp"
 #endif

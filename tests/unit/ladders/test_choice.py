@@ -17,7 +17,7 @@ from support.records import make_measurement
 from support.small_models import load_function
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
-RESULTS = Path(__file__).parents[2] / "bench" / "results"
+RESULTS = Path(__file__).parents[3] / "bench" / "results"
 
 
 def test_available_are_those_without_an_obstacle(monkeypatch):

@@ -72,7 +72,7 @@ def build_library(source: str, path: Path) -> Path:
     if compiler is None:
         pytest.skip("needs a C++ compiler to build the fake library")
     flags = ["-std=c++20", "-shared", "-fPIC"]
-    code = Path(__file__).parents[1] / "cpp" / source
+    code = Path(__file__).parents[2] / "cpp" / source
     subprocess.run([compiler, *flags, str(code), "-o", str(path)], check=True)
     return path
 

@@ -240,7 +240,7 @@ def test_importing_results_stays_light():
 
 
 def test_the_documentation_names_every_field():
-    page = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
     data = make_measurement(conditions=(collect_condition(),)).to_dict()
     data["conditions"] = data["conditions"][0]
     names = {place[-1] for place in list_places(data)} - set(ENVIRONMENT.settings.variables)

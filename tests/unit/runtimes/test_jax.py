@@ -22,7 +22,7 @@ from ftax.steps.loaded import LoadedModel
 from ftax.timing.session import Plan
 from support.small_models import load_function
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "jax_runtime"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "jax_runtime"
 QUICK = Plan(rounds=3, warmup=5, round_ms=1.0)
 
 

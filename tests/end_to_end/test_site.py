@@ -11,7 +11,7 @@ from typer.main import get_command
 import ftax
 from ftax.cli.commands import app
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

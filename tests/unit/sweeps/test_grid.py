@@ -14,7 +14,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid, join_cells, make_grid, read_cell, read_grids
 
-DOCS = Path(__file__).parents[2] / "docs" / "sweep.md"
+DOCS = Path(__file__).parents[3] / "docs" / "sweep.md"
 
 
 def test_cells_are_the_product_with_defaults_resolved():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ENTRIES = dict(re.findall(r"^- \*\*(.+?)\*\*: (.+)$", GLOSSARY.read_text("utf-8"), re.MULTILINE))

@@ -43,7 +43,7 @@ from support.runtimes_receipt import (
 from support.sweeps import make_cell, make_measured
 from support.tables import read_column
 
-RESULTS = Path(__file__).parents[2] / "bench" / "results"
+RESULTS = Path(__file__).parents[3] / "bench" / "results"
 
 
 def queue(measurement: Measurement, *ratios: float) -> Measurement:

@@ -28,7 +28,7 @@ from support.runtimes_receipt import CLOSE, ORT, make_cpu_receipt, make_gpu_rece
 from support.sweeps import MACHINE, make_cell, make_failed, make_measured
 from support.traces import make_repeated_trace
 
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).parents[3] / "docs" / "results.md"
 
 
 def read(printout):

@@ -324,7 +324,7 @@ def test_the_same_results_give_the_same_page(folder, text):
 
 def test_nothing_tells_where_the_page_was_made(text, folder):
     assert str(folder) not in text
-    assert str(Path(__file__).parents[2]) not in text
+    assert str(Path(__file__).parents[3]) not in text
 
 
 def compute_contrast(one, other):

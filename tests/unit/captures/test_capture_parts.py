@@ -237,7 +237,7 @@ def test_one_refusal_is_of_one_kind_of_call(no_grad: None):
 
 @pytest.mark.slow
 def test_the_example_trains_a_model_to_the_same_losses():
-    example = Path(__file__).parents[2] / "examples" / "char_model" / "train.py"
+    example = Path(__file__).parents[3] / "examples" / "char_model" / "train.py"
     done = subprocess.run(
         [sys.executable, example, "--steps", "12"], capture_output=True, text=True, check=False
     )

@@ -100,7 +100,7 @@ def test_runtime_of_a_package_is_timed(mlp: LoadedModel, brought: list[EntryPoin
 def test_the_example_of_the_documentation_runs_a_model_by_name(
     brought: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text("utf-8")
     (source,) = re.findall(r'```python title="my_package/runtime.py"\n(.*?)```', page, re.DOTALL)
     code = types.ModuleType("my_package_runtime")
     exec(source, code.__dict__)

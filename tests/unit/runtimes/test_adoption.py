@@ -75,7 +75,7 @@ SLOW = {"aoti", "aoti-cuda-graph", "compile-capture", "compile-max-autotune"}
 def time_pasted(name, device, tmp_path):
     """In a process of its own: how many times as long as their row the lines take."""
     environment = {
-        "PYTHONPATH": f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}",
+        "PYTHONPATH": f"{Path(__file__).parents[2]}:{os.environ.get('PYTHONPATH', '')}",
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"),
     }
     code = f"from support.pasted import main; main({name!r}, {device!r})"

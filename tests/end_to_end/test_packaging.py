@@ -11,7 +11,7 @@ import pytest
 
 from ftax import _build_info
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIND_TORCH = ROOT / "cmake" / "ftax_torch.py"
 NEEDED = ("CMakeLists.txt", "LICENSE", "NOTICE", "README.md", "pyproject.toml")
 FOLDERS = ("cmake", "csrc", "python")

@@ -275,7 +275,7 @@ def test_an_installed_ftax_names_the_commit_that_it_was_built_from(
 def test_a_build_finds_its_commit_unless_it_is_told(checkout):
     cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     script = checkout / "show.cmake"
-    module = Path(__file__).parents[2] / "cmake" / "FtaxSource.cmake"
+    module = Path(__file__).parents[3] / "cmake" / "FtaxSource.cmake"
     script.write_text(f'include({module})\nmessage("[${{FTAX_COMMIT}}] ${{FTAX_DIRTY}}")\n')
 
     def ask(*options):

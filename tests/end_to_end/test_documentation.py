@@ -25,7 +25,7 @@ from support.plugins import compile_c
 from support.records import make_measurement
 from support.signatures import list_options
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 EXTENDING = ROOT / "docs" / "extending.md"
 TUTORIALS = (*sorted((ROOT / "docs" / "tutorials").glob("*.md")), EXTENDING)
