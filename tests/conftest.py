@@ -106,7 +106,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def record_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture records each new kind of call, and replays it, whether that pays or not: for tests
-    of what is recorded and replayed. When it does is tests/unit/captures/test_capture_service.py."""
+    of what is recorded and replayed. When it does is in test_capture_service.py."""
     monkeypatch.setattr(ledger.Budget, "pays", lambda self, kind: True)
     monkeypatch.setattr(schedule.Schedule, "is_no_faster", False)
 

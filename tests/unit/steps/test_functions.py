@@ -115,7 +115,7 @@ def test_a_function_that_returns_nothing_is_checked_by_what_its_modules_give():
 
 def test_python_outside_of_torch_is_timed_and_told_from_the_first_step_down():
     # A second and a half: it is timed after the rounds, for a second. A line that noise hides is
-    # not divided, so a neighbour decides here whether there is one (tests/unit/ladders/test_lines.py).
+    # not divided, so a neighbour decides here whether there is one (test_lines.py).
     model, wait_s = make_model(), 3e-3
 
     def wait() -> None:
