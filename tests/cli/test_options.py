@@ -134,7 +134,7 @@ def check_plan(plan, **usual):
 
 
 def test_one_setting_and_one_plan_reach_a_job(monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.bench.run_repeatedly", stop)
+    monkeypatch.setattr("ftax.sweeps.processes.run_repeatedly", stop)
     (job,) = see("bench", "gpt2", "--mode", "throughput", *GIVEN, *TIMED).arguments
     assert job.setting == WANTED
     check_plan(job.plan, mode="throughput")
@@ -228,8 +228,8 @@ def test_nothing_that_a_receipt_holds_is_named_twice():
 # What each command with numbers among its options is given beside them, and what begins its work.
 WORK = {
     "tax": (("bert-1x64",), "ftax.ladders.tax.load"),
-    "bench": (("bert-1x64",), "ftax.sweeps.bench.run_bench"),
-    "compare": (("bert-1x64", "gpt2"), "ftax.sweeps.bench.run_bench"),
+    "bench": (("bert-1x64",), "ftax.sweeps.processes.run_bench"),
+    "compare": (("bert-1x64", "gpt2"), "ftax.sweeps.processes.run_bench"),
     "knee": (("bert-1x64",), "ftax.steps.load.load_model"),
     "sweep": (("--model", "bert-1x64"), "ftax.sweeps.run.lock_folder"),
     "trace": (("bert-1x64",), "ftax.ladders.trace._ready_on_gpu"),

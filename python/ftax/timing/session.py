@@ -491,7 +491,7 @@ def _judge_work(
 
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
     """The median of each probe, ns: over the quiet rounds if they are a third of all, or else over
-    all, also where enough of them count: `sweeps.bench` is to see that a neighbour was busy."""
+    all, also where enough of them count: `sweeps.processes` is to see that a neighbour was busy."""
     disturbed = set(result.disturbed_rounds)
     ends = result.probes[1:]
     quiet = [probe for place, probe in enumerate(ends) if place not in disturbed]
