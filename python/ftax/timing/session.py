@@ -30,9 +30,9 @@ from ftax.errors import (
     check_number,
     describe,
 )
-from ftax.machines.condition import collect_condition
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_watch import watch_gpu
+from ftax.machines.host import collect_condition
 from ftax.records.fields import Nested
 from ftax.steps.loaded import LoadedModel, MeasuredModel
 from ftax.steps.state import Snapshot
