@@ -30,7 +30,7 @@ from .steps.zoo.registry import list_models as list_models
 from .sweeps.grid import Grid as Grid
 from .sweeps.knee import knee as knee
 from .sweeps.knee_record import Knee as Knee
-from .sweeps.run import sweep as sweep
+from .sweeps.sweep import sweep as sweep
 from .timing.cell import Cell as Cell
 from .timing.comparison import Comparison as Comparison
 from .timing.host_comparison import HostComparison as HostComparison

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ftax.paper.claims.measured import bring_to_one_clock, list_gpus
-from ftax.sweeps.record import SweepCell
+from ftax.sweeps.sweep_records import SweepCell
 from support.claim_results import GRAPHS, judge_one, make_graph_results, make_results
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ftax.records.fields import FrozenMap
 from ftax.records.record import JsonScalar
-from ftax.sweeps.record import GPU, REPETITION, SweepCell, drop_options
+from ftax.sweeps.sweep_records import GPU, REPETITION, SweepCell, drop_options
 from ftax.sweeps.variance import split_variance
 from ftax.timing.cell import Cell
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from ftax.errors import InvalidArgumentError
 from ftax.paper.drift import Drift, find_drift, is_repetition, join_repetitions
 from ftax.paper.sheet import Point
-from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 
 _QUANTILE = 1.96  # of a normal distribution, of which 95 % lie within it

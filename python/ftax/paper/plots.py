@@ -15,7 +15,7 @@ from ftax.paper.machine_view import View, make_point
 from ftax.paper.reference import FRAMEWORKS, PaperRow, select
 from ftax.paper.sheet import Panel, Point, Series, Shows
 from ftax.paper.study_setting import StudySetting, Want
-from ftax.sweeps.record import SweepCell
+from ftax.sweeps.sweep_records import SweepCell
 
 Over = Literal["batch", "sequence", "gmacs"]
 

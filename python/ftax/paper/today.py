@@ -20,7 +20,7 @@ from ftax.paper.sheet import Gap
 from ftax.paper.study_setting import StudySetting, Want
 from ftax.reports.table import Rows
 from ftax.sweeps.progress import describe_time
-from ftax.sweeps.record import SweepCell
+from ftax.sweeps.sweep_records import SweepCell
 
 NOT_RUN = "not run yet"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ftax.sweeps.record import GPU
+from ftax.sweeps.sweep_records import GPU
 from ftax.timing.candidate import name_caller
 from ftax.timing.cell import Cell as MeasuredCell
 

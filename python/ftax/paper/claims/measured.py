@@ -21,8 +21,8 @@ from ftax.paper.claims.claim import Lookup, RequiredCell, find_cell
 from ftax.paper.drift import Drift, find_drifting_share
 from ftax.paper.machine_view import Place, View, find_kind, is_tiny, make_view, split_by_kind
 from ftax.paper.reference import find_hardware, read_table
-from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import SweepCell, SweepMachine
 
 # The paper's names of GPUs in the names that drivers give them.
 GPU_NAMES = {

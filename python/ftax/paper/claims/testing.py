@@ -30,8 +30,8 @@ from ftax.paper.claims.measured import (
     find_clock,
     list_gpus,
 )
-from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import SweepCell
 from ftax.timing.comparison import SAME_CLOCK
 
 RESAMPLES = 400

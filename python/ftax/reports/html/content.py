@@ -23,7 +23,7 @@ from ftax.reports.html.sources import Found, Sources, Sweeps, read_sweeps
 from ftax.reports.html.view import Charts, Study, TableView
 from ftax.reports.table import Rows
 from ftax.sweeps.knee_record import Knee
-from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
+from ftax.sweeps.sweep_records import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
 
 DescribeStudy = Callable[[Sequence[Found], Sweeps], Study]  # the sections of a study
 

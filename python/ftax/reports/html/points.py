@@ -15,7 +15,7 @@ from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.sources import Found
-from ftax.sweeps.record import REPETITION, SweepCell, SweepMachine
+from ftax.sweeps.sweep_records import REPETITION, SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import Measurement
