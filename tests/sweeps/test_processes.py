@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 import ftax
-from ftax.machines.gpu_condition import expect_idle
+from ftax.machines.gpu import expect_idle
 from ftax.steps.setting import Setting
 from ftax.sweeps.processes import BenchJob, repeat_disturbed, run_repeatedly
 from ftax.timing.session import Plan

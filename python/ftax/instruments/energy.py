@@ -16,7 +16,7 @@ from ftax import _core
 from ftax.errors import UnavailableError, check_number
 from ftax.instruments.counter import CounterPoint, CounterWindow, find_window
 from ftax.instruments.drive import Drive, drive
-from ftax.machines.gpu_condition import read_sm_clock
+from ftax.machines.gpu import read_sm_clock
 from ftax.machines.host import PositiveFloat
 from ftax.machines.nvml import NvmlGpu
 from ftax.records.record import Count, Name, PositiveInt, Ratio, Record
