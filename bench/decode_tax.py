@@ -22,9 +22,9 @@ from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.knee import knee
 from ftax.sweeps.knee_record import Over
-from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
-from ftax.sweeps.run import sweep
+from ftax.sweeps.sweep import sweep
+from ftax.sweeps.sweep_records import SweepCell
 from record import RESULTS, Figure, figure, finish, make_parser, progress, show
 
 _PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "decode-tax"

@@ -52,8 +52,7 @@ def doctor(device: o.Device = "cpu", *, form: o.Output) -> None:
     """What this machine is good for, what the smallest things cost on it, and what to know before
     trusting its numbers."""
     from ftax.ladders.floors import measure_floors
-    from ftax.machines.concerns import find_concerns
-    from ftax.machines.environment import collect_environment
+    from ftax.machines.environment import collect_environment, find_concerns
     from ftax.steps.setting import normalize_device
     from ftax.timing.team import measure_team
 

@@ -361,7 +361,7 @@ def _read(path: Path) -> list[Receipt | Measurement]:
     """The receipts of a file, or its measurements."""
     from ftax.ladders.receipt import Receipt
     from ftax.records.store import read_records
-    from ftax.sweeps.record import SweepCell
+    from ftax.sweeps.sweep_records import SweepCell
     from ftax.timing.measurement import Measurement
 
     records = read_records(path).records

@@ -79,7 +79,7 @@ def paper(
     from ftax.paper.study import choose_study, estimate, load_results, run_study
     from ftax.paper.study_setting import StudySetting
     from ftax.sweeps.results import read_times
-    from ftax.sweeps.run import FULL, QUICK
+    from ftax.sweeps.sweep import FULL, QUICK
 
     study_setting = StudySetting.choose(
         device=device or ("cuda" if sites["on"] != "local" else _find_device()),

@@ -27,7 +27,7 @@ from ftax.timing.interrupts import hold, take
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
     from ftax.ladders.receipt import Receipt
-    from ftax.sweeps.bench import JobRuns
+    from ftax.sweeps.processes import JobRuns
 
 _AGAIN = "and the same command measures all of it"
 

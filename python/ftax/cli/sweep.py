@@ -106,7 +106,7 @@ def sweep(
 ) -> None:
     """Measure the product of models, runtimes, hosts, dtypes, batches, sequences and devices."""
     from ftax.sweeps.results import CELLS_FILE, SweepResults
-    from ftax.sweeps.run import FULL, QUICK, run_sweep
+    from ftax.sweeps.sweep import FULL, QUICK, run_sweep
 
     axes = {
         "models": o.parse_list(model), "runtimes": o.parse_list(runtime),

@@ -19,8 +19,8 @@ from typing import Literal
 from ftax import _core
 from ftax.errors import UnavailableError, check_number, say_count
 from ftax.instruments.drive import Drive, drive
-from ftax.machines.condition import PositiveFloat
-from ftax.machines.gpu_condition import read_sm_clock
+from ftax.machines.gpu import read_sm_clock
+from ftax.machines.host import PositiveFloat
 from ftax.machines.nvml import NvmlGpu
 from ftax.records.record import Count, Name, PositiveInt, Ratio, Record
 

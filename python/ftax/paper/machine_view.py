@@ -17,8 +17,8 @@ from typing import NamedTuple
 from ftax.errors import InvalidArgumentError
 from ftax.records.fields import FrozenMap
 from ftax.records.record import JsonScalar
-from ftax.sweeps.record import GPU, REPETITION, SweepCell, SweepMachine, drop_options
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import GPU, REPETITION, SweepCell, SweepMachine, drop_options
 from ftax.sweeps.variance import split_variance
 from ftax.timing.cell import Cell
 

@@ -19,7 +19,7 @@ from ftax.paper.machine_view import Drift, View, find_interval
 from ftax.paper.reference import BASELINE_GPU, PaperRow, select
 from ftax.paper.study_setting import StudySetting, Want
 from ftax.reports.columns import write_csv
-from ftax.sweeps.record import SweepCell
+from ftax.sweeps.sweep_records import SweepCell
 
 Shows = Literal["latency", "share", "split"]
 COLUMNS = (

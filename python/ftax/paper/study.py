@@ -14,7 +14,7 @@ from ftax.records.fields import FrozenMap
 from ftax.records.store import find_results
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults
-from ftax.sweeps.run import SiteOptions, run_sweep
+from ftax.sweeps.sweep import SiteOptions, run_sweep
 from ftax.timing.cell import Cell
 from ftax.timing.session import Plan, Progress
 

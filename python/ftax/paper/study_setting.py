@@ -17,7 +17,7 @@ from ftax.paper.machine_view import View, find_place
 from ftax.runtimes.catalogue import find_runtime
 from ftax.steps.spec import TORCH_DTYPES
 from ftax.sweeps.grid import Grid, make_grid, split_runtime
-from ftax.sweeps.record import SweepCell
+from ftax.sweeps.sweep_records import SweepCell
 
 TEXT_LENGTH = 128  # tokens of the paper's texts (Section 4)
 SOUND_LENGTH = 32_000  # samples: 2 s at 16 kHz (Appendix E)

@@ -17,7 +17,7 @@ from ftax.paper.reference import BASELINE_GPU, FRAMEWORKS, find_hardware, read_t
 from ftax.paper.study_setting import TEXT_LENGTH, StudySetting, Want
 from ftax.reports.columns import NOTHING, Cell, or_dash, read
 from ftax.reports.table import Rows
-from ftax.sweeps.record import SweepCell
+from ftax.sweeps.sweep_records import SweepCell
 
 _SCALING_MODELS = {"768": "bert-768", "1536": "bert-1536"}  # by width
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from ftax.errors import UnavailableError
 from ftax.reports.terminal import clean
-from ftax.sweeps.record import GPU
+from ftax.sweeps.sweep_records import GPU
 from ftax.timing.candidate import name_caller
 from ftax.timing.cell import Cell as MeasuredCell
 

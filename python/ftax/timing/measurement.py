@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
-from ftax.machines.condition import Condition
 from ftax.machines.environment import Environment
 from ftax.machines.gpu_watch import GpuConditions
+from ftax.machines.host import Condition
 from ftax.records.fields import FrozenMap, Rule
 from ftax.records.record import Computed, Count, PositiveInt, Record
 from ftax.records.result import Result

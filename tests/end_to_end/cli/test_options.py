@@ -15,7 +15,7 @@ from ftax.cli.ending import run
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.choice import TaxOptions
 from ftax.steps.setting import Setting
-from ftax.sweeps.run import FULL, QUICK
+from ftax.sweeps.sweep import FULL, QUICK
 from ftax.timing.session import Plan
 
 MEASURING = {"tax", "bench", "compare", "knee", "trace", "ops"}  # one model, now
@@ -134,7 +134,7 @@ def check_plan(plan, **usual):
 
 
 def test_one_setting_and_one_plan_reach_a_job(monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.bench.run_repeatedly", stop)
+    monkeypatch.setattr("ftax.sweeps.processes.run_repeatedly", stop)
     (job,) = see("bench", "gpt2", "--mode", "throughput", *GIVEN, *TIMED).arguments
     assert job.setting == WANTED
     check_plan(job.plan, mode="throughput")
@@ -184,7 +184,7 @@ def test_they_reach_a_knee(monkeypatch):
 
 
 def test_they_reach_a_sweep_and_the_paper(monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.run.run_sweep", stop)
+    monkeypatch.setattr("ftax.sweeps.sweep.run_sweep", stop)
     given = [*GIVEN[:-2], "--tiny"]  # bert's eager has no option to set
     given.remove("--use-cache")
     seen = see("sweep", "--model", "bert-base", *given, *TIMED)
@@ -228,13 +228,13 @@ def test_nothing_that_a_receipt_holds_is_named_twice():
 # What each command with numbers among its options is given beside them, and what begins its work.
 WORK = {
     "tax": (("bert-1x64",), "ftax.ladders.tax.load"),
-    "bench": (("bert-1x64",), "ftax.sweeps.bench.run_bench"),
-    "compare": (("bert-1x64", "gpt2"), "ftax.sweeps.bench.run_bench"),
+    "bench": (("bert-1x64",), "ftax.sweeps.processes.run_bench"),
+    "compare": (("bert-1x64", "gpt2"), "ftax.sweeps.processes.run_bench"),
     "knee": (("bert-1x64",), "ftax.steps.load.load_model"),
-    "sweep": (("--model", "bert-1x64"), "ftax.sweeps.run.lock_folder"),
+    "sweep": (("--model", "bert-1x64"), "ftax.sweeps.sweep.lock_folder"),
     "trace": (("bert-1x64",), "ftax.ladders.trace._ready_on_gpu"),
     "ops": (("bert-1x64",), "ftax.ladders.tax.load"),
-    "paper": (("fig1", "--device", "cpu", "--no-draw"), "ftax.sweeps.run.lock_folder"),
+    "paper": (("fig1", "--device", "cpu", "--no-draw"), "ftax.sweeps.sweep.lock_folder"),
     "conform": ((__file__,), "ftax.runtimes.plugins.conform.suite.load"),
 }
 NUMBERS = [

@@ -17,9 +17,9 @@ import pytest
 
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.records.store import read_records
-from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
-from ftax.sweeps.run import sweep
+from ftax.sweeps.sweep import sweep
+from ftax.sweeps.sweep_records import SweepCell
 from ftax.workers.cluster import Cluster, _explain, read_environment
 from support.ray_cluster import RayCluster, start_cluster
 
@@ -258,7 +258,7 @@ def sweep_one(folder: Path, on: str):
 
 
 def test_nothing_of_ray_is_imported_without_being_asked_for():
-    code = "import sys, ftax.sweeps.run, ftax.sweeps.fleet; sys.exit('ray' in sys.modules)"
+    code = "import sys, ftax.sweeps.sweep, ftax.sweeps.fleet; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

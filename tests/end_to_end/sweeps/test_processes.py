@@ -9,9 +9,9 @@ import subprocess
 import pytest
 
 import ftax
-from ftax.machines.gpu_condition import expect_idle
+from ftax.machines.gpu import expect_idle
 from ftax.steps.setting import Setting
-from ftax.sweeps.bench import BenchJob, repeat_disturbed, run_repeatedly
+from ftax.sweeps.processes import BenchJob, repeat_disturbed, run_repeatedly
 from ftax.timing.session import Plan
 from ftax.workers.forks import TurnTaker, take_turns
 from support.records import make_measurement
@@ -32,7 +32,7 @@ def test_a_job_survives_json():
 
 
 def test_each_repetition_is_a_process_of_one_session(monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.bench._SHARED_RATIO", math.inf)
+    monkeypatch.setattr("ftax.sweeps.processes._SHARED_RATIO", math.inf)
     told = []
     runs = run_repeatedly(make_job(), processes=2, progress=lambda *what: told.append(what))
     found = runs.measurements
@@ -68,8 +68,8 @@ def test_what_ends_a_repetition_does_not_cost_those_before_it(monkeypatch, error
             raise answer
         return answer
 
-    monkeypatch.setattr("ftax.sweeps.bench._run_apart", run)
-    monkeypatch.setattr("ftax.sweeps.bench.read_probe", lambda measurement: 1.0)
+    monkeypatch.setattr("ftax.sweeps.processes._run_apart", run)
+    monkeypatch.setattr("ftax.sweeps.processes.read_probe", lambda measurement: 1.0)
     runs = run_repeatedly(make_job(), processes=3)
     assert runs.ended is error
     assert [m.process.index for m in runs.measurements] == [0, 1]

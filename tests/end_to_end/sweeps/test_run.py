@@ -28,11 +28,11 @@ from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid, make_grid
 from ftax.sweeps.plan import JobQueue, choose_missing, make_jobs
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.record import SweepCell, SweepRun, SweepTimes
-from ftax.sweeps.run import run_sweep
 from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.supervisor import Supervisor
+from ftax.sweeps.sweep import run_sweep
+from ftax.sweeps.sweep_records import SweepCell, SweepRun, SweepTimes
 from ftax.timing.session import Plan
 from ftax.workers.process import Stop
 from support.sweeps import FixedSites, make_cell, make_site
@@ -203,7 +203,7 @@ import sys
 from pathlib import Path
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
-from ftax.sweeps.run import run_sweep
+from ftax.sweeps.sweep import run_sweep
 grid = Grid(models=("bert-base",), batches=tuple(range(1, 11)), setting=Setting(tiny=True))
 run_sweep([grid], Path(sys.argv[1]), resume=True, seed=1, threads=1)
 """

@@ -3,8 +3,7 @@
 import pytest
 
 import ftax
-from ftax.machines.concerns import find_concerns
-from ftax.machines.environment import collect_environment
+from ftax.machines.environment import collect_environment, find_concerns
 
 
 def test_floors_are_positive_and_python_costs_more_than_nothing():

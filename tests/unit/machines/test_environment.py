@@ -17,10 +17,10 @@ import torch
 import ftax
 from ftax import _build_info
 from ftax.errors import InvalidArgumentError
-from ftax.machines import _files, software
-from ftax.machines.condition import Condition, collect_condition
+from ftax.machines import host as host_module
+from ftax.machines import software
 from ftax.machines.environment import Environment, collect_environment
-from ftax.machines.host import collect_host
+from ftax.machines.host import Condition, collect_condition, collect_host
 from ftax.machines.settings import collect_settings
 from ftax.machines.software import collect_source, read_commit
 
@@ -40,7 +40,7 @@ def machine(tmp_path, monkeypatch):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
 
-    monkeypatch.setattr(_files, "SYSTEM_ROOT", tmp_path)
+    monkeypatch.setattr(host_module, "SYSTEM_ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.setattr("ftax.machines.host._find_hypervisor", lambda: None)
     describe(
@@ -82,7 +82,7 @@ def test_a_guest_is_recognised_by_the_cpu_flag_or_by_its_hypervisor(machine, mon
 
 
 def test_a_system_that_says_nothing_gives_unknowns_and_no_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(_files, "SYSTEM_ROOT", tmp_path)
+    monkeypatch.setattr(host_module, "SYSTEM_ROOT", tmp_path)
     host, condition = collect_host(), collect_condition()
     for value in (host.governor, host.physical_cores, host.smt, host.max_frequency_hz):
         assert value is None

@@ -6,7 +6,7 @@ import types
 import pytest
 import torch
 
-from ftax.machines.gpu_condition import (
+from ftax.machines.gpu import (
     GpuCondition,
     decode_throttle,
     expect_idle,
@@ -89,7 +89,7 @@ def test_memory_that_the_driver_withholds_is_unknown():
 
 
 def test_processes_that_are_known_to_idle_are_no_others(monkeypatch):
-    monkeypatch.setattr("ftax.machines.gpu_condition._idle", set())
+    monkeypatch.setattr("ftax.machines.gpu._idle", set())
     lists = {COMPUTE: list_processes((ME, 7), (ME + 1, 100), (ME + 2, 20), (ME + 3, 3))}
     assert find_others(**lists) == (3, 123)
     expect_idle([ME + 1, ME + 9])

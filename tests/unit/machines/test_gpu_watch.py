@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ftax import _core
-from ftax.machines.gpu_condition import GpuCondition
+from ftax.machines.gpu import GpuCondition
 from ftax.machines.gpu_watch import ClockReading, GpuWatch, judge_conditions, watch_gpu
 from support.fake_nvml import FakeNvml, NVMLError, open_fake, pretend_cuda
 

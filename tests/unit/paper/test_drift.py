@@ -12,7 +12,7 @@ import pytest
 from ftax.paper.claims.claim import RequiredCell
 from ftax.paper.claims.measured import bring_to_one_clock, list_gpus
 from ftax.paper.machine_view import REPEATED, find_drift, join_repetitions
-from ftax.sweeps.record import SweepCell
+from ftax.sweeps.sweep_records import SweepCell
 from support.claim_results import (
     BATCHES,
     GRAPHS,

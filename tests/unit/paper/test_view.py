@@ -7,7 +7,7 @@ import pytest
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.machine_view import Drift, find_interval, split_views
-from ftax.sweeps.record import SweepMachine
+from ftax.sweeps.sweep_records import SweepMachine
 from ftax.timing.cell import Cell
 from support.fleet import H100, make_machine
 from support.paper_results import MACHINE, make_cell, make_results

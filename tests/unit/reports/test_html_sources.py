@@ -14,7 +14,7 @@ from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.store import append_record
 from ftax.reports.html.page import make_page, write_report
 from ftax.reports.html.sources import read_sources
-from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.sweep_records import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 from support.records import make_measurement
 from support.report_page import Page

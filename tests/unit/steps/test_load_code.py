@@ -15,7 +15,7 @@ from ftax.runtimes.cache import make_key
 from ftax.steps.load import load_model
 from ftax.steps.load_code import find_code, is_code
 from ftax.steps.setting import Setting
-from ftax.sweeps.bench import BenchJob, run_repeatedly
+from ftax.sweeps.processes import BenchJob, run_repeatedly
 from ftax.timing.session import Plan
 from support.small_models import same_bits
 

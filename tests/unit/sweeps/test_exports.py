@@ -20,10 +20,10 @@ from ftax.sweeps.plan import (
 )
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.results import EXPORTS_FILE, RUNS_FILE, read_times
-from ftax.sweeps.run import run_sweep
 from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.sites import choose_exporters
 from ftax.sweeps.store import CellStore
+from ftax.sweeps.sweep import run_sweep
 from ftax.timing.session import Plan
 from ftax.workers.process import WorkerDied
 from support.sweeps import FixedSites, list_places, make_cell, make_site

@@ -202,7 +202,7 @@ def test_the_command_line_allows_libraries_of_a_file_or_names_them(tmp_path, mon
         swept.append([cell.runtime for cell in join_cells(grids)])
         raise InvalidArgumentError("not in this test")
 
-    monkeypatch.setattr("ftax.sweeps.run.run_sweep", note)
+    monkeypatch.setattr("ftax.sweeps.sweep.run_sweep", note)
     sweep = ["sweep", "-o", str(tmp_path / "out")]
 
     def invoke(*arguments):

@@ -10,9 +10,9 @@ import pytest
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.machines.environment import collect_environment
 from ftax.records.store import append_record
-from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.results import CELLS_FILE, SweepResults, is_cells_file
 from ftax.sweeps.store import read_known
+from ftax.sweeps.sweep_records import SweepMachine
 from support.sweeps import MACHINE, make_cell, make_failed, make_measured
 
 A, B = make_cell("a"), make_cell("b", batch=2)

@@ -21,10 +21,10 @@ from ftax.sweeps.plan import (
     read_wanted,
 )
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.record import SweepMachine
-from ftax.sweeps.run import check_devices
 from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.store import CellStore
+from ftax.sweeps.sweep import check_devices
+from ftax.sweeps.sweep_records import SweepMachine
 from ftax.timing.session import Plan
 from ftax.workers.cluster import MachineLost
 from support.sweeps import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ftax.sweeps.record import GPU
 from ftax.sweeps.side_by_side import group_shared, line_up, mark_software, name_machines
+from ftax.sweeps.sweep_records import GPU
 from support.fleet import A100, H100, make_cell, make_machine
 
 

@@ -16,10 +16,10 @@ from ftax.sweeps.job import Job
 from ftax.sweeps.looks import summarise
 from ftax.sweeps.plan import JobQueue, make_job_cell, make_jobs
 from ftax.sweeps.progress import SweepProgress, describe_time
-from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.results import SweepResults
-from ftax.sweeps.run import list_unlike_before, run_sweep
 from ftax.sweeps.store import lock_folder
+from ftax.sweeps.sweep import list_unlike_before, run_sweep
+from ftax.sweeps.sweep_records import SweepMachine
 from support.sweeps import list_places, make_cell, make_site
 from support.traces import make_repeated_trace
 

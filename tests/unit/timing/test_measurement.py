@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.machines.condition import collect_condition
 from ftax.machines.environment import collect_environment
+from ftax.machines.host import collect_condition
 from ftax.records.store import read_records
 from ftax.timing.cell import Cell
 from ftax.timing.measurement import Measurement, ProcessRecord, make_session_id

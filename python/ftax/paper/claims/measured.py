@@ -30,8 +30,8 @@ from ftax.paper.machine_view import (
     split_by_kind,
 )
 from ftax.paper.reference import find_hardware, read_table
-from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import SweepCell
 
 # The paper's names of GPUs in the names that drivers give them.
 GPU_NAMES = {

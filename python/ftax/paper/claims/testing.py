@@ -31,8 +31,8 @@ from ftax.paper.claims.measured import (
     list_gpus,
 )
 from ftax.paper.reference import PAPER_GPUS
-from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import SweepCell
 from ftax.timing.comparison import SAME_CLOCK
 
 RESAMPLES = 400

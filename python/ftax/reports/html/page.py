@@ -37,7 +37,7 @@ from ftax.reports.html.view import Charts, Study, TableView, typeset
 from ftax.reports.table import Rows
 from ftax.reports.terminal import clean
 from ftax.sweeps.knee_record import Knee
-from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
+from ftax.sweeps.sweep_records import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
 
 DescribeStudy = Callable[[Sequence[Found], Sweeps], Study]  # the sections of a study
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -21,9 +21,9 @@ from ftax.reports.html.view import TableView
 from ftax.reports.table import Rows
 from ftax.reports.tables.sweep_table import COLUMNS as CELLS
 from ftax.reports.tables.sweep_table import make_machine_table, make_variance_table
-from ftax.sweeps.record import REPETITION, SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.side_by_side import group_shared, line_up
+from ftax.sweeps.sweep_records import REPETITION, SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import Measurement

@@ -16,8 +16,8 @@ from ftax.reports.columns import (
 )
 from ftax.reports.table import Printout, Rows
 from ftax.sweeps.knee_record import Knee, KneePoint
-from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.side_by_side import mark_software, name_machines
+from ftax.sweeps.sweep_records import SweepMachine
 from ftax.timing.units import format_time, name_interval
 
 _SIDES = {True: "host", False: "device", None: "-"}

@@ -1,8 +1,4 @@
-"""Benchmarks of one runtime: the public functions, which measure in this process, and jobs of
-`ftax bench`, which are repeated in fresh processes.
-
-All of them go through the same C++ loop; they differ in what they hand to it. The keywords of the
-functions stand in `BenchOptions` for the caller, and in `_measure` with their defaults.
+"""Jobs of `ftax bench`, each of which is repeated in fresh processes.
 
 What differs between processes (memory layout, hash seeds, thread placement) becomes part of the
 measured error instead of a hidden bias. A process waits for a busy neighbour to leave its core, as
@@ -13,24 +9,20 @@ choice does not depend on what is measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from ftax.errors import FtaxError, RunnerError, check_count
 from ftax.records.record import Record
-from ftax.runtimes.prepare import open_capture, prepare
-from ftax.steps.given import Model, as_step, measuring, use_threads
-from ftax.steps.setting import Setting, SettingOptions, read_setting
-from ftax.timing.interrupts import hold, interruptible, take
+from ftax.runtimes.prepare import prepare
+from ftax.steps.given import use_threads
+from ftax.steps.setting import Setting
+from ftax.timing.interrupts import interruptible
 from ftax.timing.measurement import Measurement, make_session_id
-from ftax.timing.session import Plan, Progress, check_label, choose_plan, measure, require
-from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
+from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
 from ftax.workers.process import WorkerDied, run_task
-
-if TYPE_CHECKING:
-    from ftax.timing.differences import HostComparison
 
 _LIMIT_S = 24 * 3600.0  # of one process: to build, to compile, and to measure
 _MOST_PROCESSES = 10_000  # hours, if each takes as little as it can
@@ -38,102 +30,6 @@ _SHARED_RATIO = 1.2  # of the fastest probe: what ran slower had less than a cor
 
 Key = TypeVar("Key", bound=Hashable)
 Run = TypeVar("Run")
-
-
-class BenchOptions(SettingOptions, total=False):
-    """Keywords of `cpp_bench` and of its kin."""
-
-    check_inputs: Any
-    runtime: str
-    plan: Plan | None
-    progress: ProgressChoice
-    label: str
-
-
-def cpp_bench(model: Model, inputs: Any = None, **options: Unpack[BenchOptions]) -> Measurement:
-    """Time a model inside C++, with no Python in the loop.
-
-    Args:
-        model: a zoo name (`ftax models`), an ``nn.Module``, a Hugging Face folder, or a ``.pt`` or
-            ``.onnx`` file.
-        inputs: for a module or a file: a tensor, a tuple of arguments, a dict of keyword arguments,
-            or ``(args, kwargs)``. Zoo models bring their own.
-        options:
-            check_inputs: others like ``inputs``, on which programs are checked; left out, drawn.
-            runtime: `ftax runtimes`; left out, "eager", which replays the model's operator calls
-                from a tape, and of a capture "capture".
-            plan: an `ftax.Plan`: rounds, precision, time limit, seed.
-            progress: called between rounds as ``progress(phase, done, total)``; left out, a bar
-                where standard error is a terminal, and in a notebook; False: nothing.
-            label: what to call the result; `ftax.compare` reads it.
-            dtype, device and the other fields of `ftax.Setting`, no_grad; or ``setting=`` one.
-
-    Returns:
-        The measurement; ``latency_ns`` is the mean over rounds of each round's median.
-
-    Raises:
-        InvalidArgumentError, UnsupportedError, UnavailableError: as the message says.
-        RunnerError: the model failed while it was measured.
-    """
-    (measurement,) = _measure(model, inputs, ("cpp",), **options)
-    return measurement
-
-
-def py_bench(model: Model, inputs: Any = None, **options: Unpack[BenchOptions]) -> Measurement:
-    """Time a model driven from Python: the same C++ loop calls the Python callable.
-
-    Arguments and errors are those of `cpp_bench`.
-    """
-    (measurement,) = _measure(model, inputs, ("python",), **options)
-    return measurement
-
-
-def compare_hosts(
-    model: Model, inputs: Any = None, **options: Unpack[BenchOptions]
-) -> HostComparison:
-    """Time a runtime under both hosts in the same interleaved rounds.
-
-    Returns:
-        Both measurements, and what the host language costs; it unpacks as ``python, cpp``.
-
-    Arguments and errors are those of `cpp_bench`.
-    """
-    from ftax.timing.differences import HostComparison
-
-    python, cpp = _measure(model, inputs, ("python", "cpp"), **options)
-    return HostComparison(python=python, cpp=cpp)
-
-
-def _measure(
-    model: Model,
-    inputs: Any,
-    hosts: Sequence[str],
-    *,
-    check_inputs: Any = None,
-    runtime: str = "",
-    plan: Plan | None = None,
-    progress: ProgressChoice = None,
-    label: str = "",
-    **options: Unpack[SettingOptions],
-) -> tuple[Measurement, ...]:
-    setting = read_setting(options, _measure.__kwdefaults__)
-    check_label(label)
-    model, inputs, runtime = open_capture(model, inputs, runtime)
-    model, inputs, check_inputs = as_step(model, inputs, check_inputs, setting)
-    plan = choose_plan(plan)
-    with hold():
-        with (
-            measuring(model, setting, inputs, check_inputs),
-            watched(progress, model, plan) as tell,
-        ):
-            loaded, prepared = interruptible(
-                prepare, model, inputs, check_inputs, setting, runtime=runtime, hosts=hosts
-            )
-            found = require(measure(loaded, prepared, plan, tell))
-        if take():  # too late to cost anything
-            found = tuple(replace(item, stop_reason="interrupted") for item in found)
-        tell_interrupted(progress, found[0].stop_reason, f"{len(found[0].samples_ns)} rounds")
-        return tuple(item.with_label(label) for item in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

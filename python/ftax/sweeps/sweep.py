@@ -31,12 +31,12 @@ from ftax.sweeps.plan import (
     read_wanted,
 )
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.record import SweepRun, SweepTimes
 from ftax.sweeps.results import RUNS_FILE, SweepResults
 from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.side_by_side import name_device
 from ftax.sweeps.sites import LocalSites, Site
 from ftax.sweeps.store import CellStore, lock_folder, read_known
+from ftax.sweeps.sweep_records import SweepRun, SweepTimes
 from ftax.timing.cell import Cell
 from ftax.timing.session import Plan, Progress
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, Self
 
 from ftax.errors import InvalidArgumentError
-from ftax.machines.condition import UtcTime
 from ftax.machines.environment import Environment
+from ftax.machines.host import UtcTime
 from ftax.records.fields import FrozenMap, Rule
 from ftax.records.record import Count, JsonScalar, Name, PositiveInt
 from ftax.records.result import Stored
