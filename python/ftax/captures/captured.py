@@ -35,7 +35,7 @@ from ftax.captures.kinds import MOVES, CallKind, CallKinds
 from ftax.captures.ledger import CaptureStats, Clock, Ledger
 from ftax.captures.options import Options
 from ftax.captures.program import Program, ValueChanged
-from ftax.captures.record import record_program
+from ftax.captures.record import Request, record_program
 from ftax.errors import (
     FtaxError,
     InvalidArgumentError,
@@ -548,20 +548,14 @@ class Captured(Wraps, StandIn):
     def _make_program(self, call: _Given, check_inputs: Any, is_alone: bool) -> Program:
         options, mode = self.options, self._grad_mode
         with nullcontext() if mode is None else use_autograd(mode == "grad"):
-            program = record_program(
-                self._function,
-                call.args,
-                call.kwargs,
+            request = Request(
                 name=self.name,
-                kind=options.kind,
-                on_host_read=options.on_host_read,
-                borrow=options.borrow,
-                check_inputs=check_inputs,
-                ignore=options.ignore,
+                options=options,
                 memory=self._memory,
-                reset=options.reset,
+                check_inputs=check_inputs,
                 is_alone=is_alone,
             )
+            program = record_program(self._function, call.args, call.kwargs, request)
         if not program.unsettled and (changed := program.state.find_change()):
             raise UnsupportedError(
                 f"cannot capture {self.name}: {changed} is not the same when it is read twice"

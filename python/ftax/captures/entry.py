@@ -11,11 +11,11 @@ from ftax.captures.captured import Captured, captures
 from ftax.captures.options import (
     CaptureKind,
     CaptureOptions,
+    OnHostRead,
     OnMiss,
     OnRefusal,
     Options,
 )
-from ftax.captures.record import OnHostRead
 from ftax.errors import InvalidArgumentError, UnsupportedError, name_type
 from ftax.steps.step import Step
 

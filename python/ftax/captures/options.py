@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from ftax.captures.record import OnHostRead
 from ftax.errors import InvalidArgumentError, name_type
 
+OnHostRead = Literal["refuse", "check"]
 CaptureKind = Literal["auto", "tape", "graph"]
 OnRefusal = Literal["raise", "eager"]
 OnMiss = Literal["capture", "eager", "raise"]

@@ -63,6 +63,7 @@ def test_the_first_screen_explains_its_lines_once_and_the_last_receipt_is_kept(t
     assert "Receipt: bert-1x64" in whole.stdout and "Receipt: bert-1x64" in printed.stdout
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_without_a_last_receipt_show_asks_for_a_file():
     shown = run("show")
     assert shown.returncode == 2 and "there is no last receipt here: give FILE" in shown.stderr
