@@ -94,7 +94,7 @@ sanitize: $(VENV)/.dependencies
 # its memory by ours are found, leaks are not looked for. Exceptions need the C++ library to be there
 # when the sanitizer begins.
 ASAN := build/asan-python
-ASAN_TESTS ?= $(wildcard $(addprefix tests/runtimes/test_,recording.py tape*.py typed_call.py capture*.py))
+ASAN_TESTS ?= tests/unit/tape tests/unit/captures
 ASAN_PRELOAD = $(foreach name,libasan.so libstdc++.so.6,$(shell $(CXX) -print-file-name=$(name)))
 sanitize-python: build
 	$(PIP) install -q --no-deps --no-build-isolation --upgrade --target $(ASAN)/site \
@@ -159,7 +159,7 @@ CUDA_TORCH ?= torch==2.14.1
 # The oldest torch that is supported (cmake/ftax_torch.py), and the tests of what meets torch.
 oldest:
 	$(MAKE) test-python VENV=.venv-oldest TORCH=torch==2.8.0 TESTS="$(TORCH_TESTS)"
-TORCH_TESTS := $(addprefix tests/,machines steps timing tape captures runtimes ladders)
+TORCH_TESTS := $(addprefix tests/unit/,machines steps timing tape captures runtimes ladders)
 
 clean:
 	rm -rf build $(VENV)/.built

@@ -31,9 +31,8 @@ from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.tensors import same_bytes
 from ftax.steps.zoo.registry import list_models
-from ftax.timing.candidate import Candidate
+from ftax.timing.candidate import Candidate, Preparation
 from ftax.timing.checks import Checks
-from ftax.timing.preparation import Preparation
 from ftax.timing.session import measure
 from record import Figure, add_part_options, figure, make_parser, run_parts
 

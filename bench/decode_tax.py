@@ -15,16 +15,16 @@ from pathlib import Path
 import ftax
 from ftax.errors import FtaxError, describe
 from ftax.paper.drawing import save_sheet
-from ftax.paper.machine_view import View, make_point, split_views
-from ftax.paper.sheet import Panel, Point, Series, Sheet
+from ftax.paper.machine_view import View, split_views
+from ftax.paper.sheet import Panel, Point, Series, Sheet, make_point
 from ftax.records.store import append_record
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.knee import knee
 from ftax.sweeps.knee_record import Over
-from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
-from ftax.sweeps.run import sweep
+from ftax.sweeps.sweep import sweep
+from ftax.sweeps.sweep_records import SweepCell
 from record import RESULTS, Figure, figure, finish, make_parser, progress, show
 
 _PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "decode-tax"

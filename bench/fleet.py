@@ -23,9 +23,9 @@ from typing import Any
 from ftax.records.store import read_records
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
-from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import CELLS_FILE, SweepResults, read_times
-from ftax.sweeps.run import sweep
+from ftax.sweeps.sweep import sweep
+from ftax.sweeps.sweep_records import SweepCell
 from record import Figure, figure, finish, make_parser, progress, show
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))

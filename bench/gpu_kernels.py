@@ -23,7 +23,7 @@ from ftax.errors import RunnerError
 from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.kernel_set import find_memory_kind
 from ftax.instruments.trace.names import demangle, shorten
-from ftax.instruments.trace.run import trace_prepared
+from ftax.instruments.trace.tracer import trace_prepared
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace

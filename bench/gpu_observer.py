@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ftax import _core
 from ftax.errors import RunnerError
-from ftax.instruments.trace.run import detach, require_tracer
+from ftax.instruments.trace.tracer import detach, require_tracer
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace

@@ -33,7 +33,7 @@ _WORKERS = max(1, len(os.sched_getaffinity(0)) // 2 - 1)  # of each of two runs
 _REASON = 400  # characters of why a test failed
 _LAST_WORDS_S = 60.0  # in which pytest writes its report when it is told to stop
 _NOT_TIMES = "not watchdog and not queue and not longer and not order and not slower"
-_GPU = ("tests/cuda", "tests/instruments")
+_GPU = ("tests/cuda", "tests/unit/instruments")
 _SHARING = tuple(
     f"tests/cuda/test_{name}.py"
     for name in (

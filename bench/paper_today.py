@@ -24,8 +24,8 @@ from ftax.paper.items import find_item
 from ftax.paper.machine_view import View, split_views
 from ftax.paper.reference import read_table
 from ftax.records.store import read_records
-from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults, read_days, read_times
+from ftax.sweeps.sweep_records import SweepCell
 from record import RESULTS, read_receipts, show
 
 PAGE = Path(__file__).parents[1] / "docs" / "paper-today.md"

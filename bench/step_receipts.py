@@ -24,7 +24,7 @@ import ftax
 from ftax import _core
 from ftax.errors import FtaxError
 from ftax.instruments.trace.kernel_set import KernelSet
-from ftax.instruments.trace.run import detach, trace_prepared
+from ftax.instruments.trace.tracer import detach, trace_prepared
 from ftax.ladders.ladder import find_ladder, name_ladder
 from ftax.ladders.receipt import Receipt
 from ftax.runtimes.candidates import drive_python

@@ -1,4 +1,4 @@
-"""What all tests share: what a test may need, a cache of its own, and models small enough to read.
+"""What all tests share: what a test may need, one cache, and models small enough to read.
 
 FTAX_REQUIRE_GPU=1 makes a test that would be skipped for want of a GPU fail, so that a run meant
 for a GPU cannot pass by not using it.
@@ -106,7 +106,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def record_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture records each new kind of call, and replays it, whether that pays or not: for tests
-    of what is recorded and replayed. When it does is tests/captures/test_capture_service.py."""
+    of what is recorded and replayed. When it does is in test_capture_service.py."""
     monkeypatch.setattr(ledger.Budget, "pays", lambda self, kind: True)
     monkeypatch.setattr(schedule.Schedule, "is_no_faster", False)
 
@@ -135,20 +135,21 @@ def _little_garbage() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FTAX_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 @pytest.fixture(scope="session")
 def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shared-cache")
 
 
-@pytest.fixture
-def shared_cache(_shared_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that do not ask what is made: what others made is found again."""
+@pytest.fixture(autouse=True)
+def _shared_cache(_shared_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test had exported or compiled the next one finds again."""
     monkeypatch.setenv("FTAX_CACHE", str(_shared_folder))
+
+
+@pytest.fixture
+def own_cache(_shared_cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that ask what is made: an empty one."""
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path / "own-cache"))
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ using UniqueTypeInfo = std::unique_ptr<OrtTypeInfo, Deleter<kReleaseTypeInfo>>;
 using UniqueTensorInfo =
     std::unique_ptr<OrtTensorTypeAndShapeInfo, Deleter<kReleaseTensorTypeAndShapeInfo>>;
 using UniqueCudaOptions =
-    std::unique_ptr<OrtCUDAProviderOptionsV2, Deleter<kReleaseCudaProviderOptions>>;
+    std::unique_ptr<OrtCUDAProviderOptionsV2, Deleter<kReleaseCUDAProviderOptions>>;
 
 // The remedy for calls that fail only if the library is damaged or is not what it says.
 inline constexpr std::string_view kReinstall =

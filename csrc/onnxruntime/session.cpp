@@ -31,7 +31,7 @@ void append_cuda(const Library& library, OrtSessionOptions* session_options,
                            "; `pip install onnxruntime-gpu` in place of onnxruntime");
   }
   const Api& api = library.api();
-  UniqueCudaOptions cuda = api.make<UniqueCudaOptions>(kReinstall, kCreateCudaProviderOptions);
+  UniqueCudaOptions cuda = api.make<UniqueCudaOptions>(kReinstall, kCreateCUDAProviderOptions);
   const std::string device_id = std::to_string(options.device_id);
   std::vector<const char*> keys{"device_id"};
   std::vector<const char*> values{device_id.c_str()};
@@ -40,12 +40,13 @@ void append_cuda(const Library& library, OrtSessionOptions* session_options,
     values.push_back(value.c_str());
   }
   api.check("see ONNX Runtime's page on the CUDA execution provider for its options",
-            kUpdateCudaProviderOptions, cuda.get(), keys.data(), values.data(), keys.size());
+            kUpdateCUDAProviderOptions, cuda.get(), keys.data(), values.data(), keys.size());
   if (options.user_compute_stream != nullptr) {
-    api.check(kReinstall, kUpdateCudaProviderOptionsWithValue, cuda.get(), "user_compute_stream",
+    api.check(kReinstall, kUpdateCUDAProviderOptionsWithValue, cuda.get(), "user_compute_stream",
               options.user_compute_stream);
   }
-  if (OrtStatus* status = api.call(kAppendExecutionProviderCuda, session_options, cuda.get())) {
+  if (OrtStatus* status =
+          api.call(kSessionOptionsAppendExecutionProvider_CUDA_V2, session_options, cuda.get())) {
     throw UnavailableError(
         "ONNX Runtime's CUDA provider could not be loaded: " + api.take_message(status) +
         "; it needs a CUDA device and the CUDA and cuDNN libraries of its release, such as those "
@@ -178,17 +179,17 @@ Session::NodeCounts Session::count_nodes() const {
   const Api& api = library_.api();
   const OrtEpAssignedSubgraph* const* subgraphs = nullptr;  // owned by the session, as all below
   size_t subgraph_count = 0;
-  api.check("leave session.record_ep_graph_assignment_info at 1", kSessionGetEpGraphAssignmentInfo,
+  api.check("leave session.record_ep_graph_assignment_info at 1", kSession_GetEpGraphAssignmentInfo,
             session_.get(), &subgraphs, &subgraph_count);
   for (size_t index = 0; index < subgraph_count; ++index) {
     const char* provider = nullptr;
     const OrtEpAssignedNode* const* nodes = nullptr;
     size_t node_count = 0;
-    api.check(kReinstall, kEpAssignedSubgraphGetEpName, subgraphs[index], &provider);
-    api.check(kReinstall, kEpAssignedSubgraphGetNodes, subgraphs[index], &nodes, &node_count);
+    api.check(kReinstall, kEpAssignedSubgraph_GetEpName, subgraphs[index], &provider);
+    api.check(kReinstall, kEpAssignedSubgraph_GetNodes, subgraphs[index], &nodes, &node_count);
     for (size_t place = 0; place < node_count; ++place) {
       const char* type = nullptr;
-      api.check(kReinstall, kEpAssignedNodeGetOperatorType, nodes[place], &type);
+      api.check(kReinstall, kEpAssignedNode_GetOperatorType, nodes[place], &type);
       ++counts[provider][type];
     }
   }

@@ -68,124 +68,91 @@ struct Slot {
 
 using StringList = const char* const*;
 
-inline constexpr Slot<ErrorCode(const OrtStatus*)> kGetErrorCode{1, "GetErrorCode"};
-inline constexpr Slot<const char*(const OrtStatus*)> kGetErrorMessage{2, "GetErrorMessage"};
-inline constexpr Slot<OrtStatus*(LogLevel, const char*, OrtEnv**)> kCreateEnv{3, "CreateEnv"};
-inline constexpr Slot<OrtStatus*(const OrtEnv*)> kDisableTelemetryEvents{6,
-                                                                         "DisableTelemetryEvents"};
-inline constexpr Slot<OrtStatus*(const OrtEnv*, const char*, const OrtSessionOptions*,
-                                 OrtSession**)>
-    kCreateSession{7, "CreateSession"};
-inline constexpr Slot<OrtStatus*(OrtSessionOptions**)> kCreateSessionOptions{
-    10, "CreateSessionOptions"};
-inline constexpr Slot<OrtStatus*(OrtSessionOptions*, ExecutionMode)> kSetSessionExecutionMode{
-    13, "SetSessionExecutionMode"};
-inline constexpr Slot<OrtStatus*(OrtSessionOptions*, GraphOptimization)>
-    kSetSessionGraphOptimizationLevel{23, "SetSessionGraphOptimizationLevel"};
-inline constexpr Slot<OrtStatus*(OrtSessionOptions*, int)> kSetIntraOpNumThreads{
-    24, "SetIntraOpNumThreads"};
-inline constexpr Slot<OrtStatus*(const OrtSession*, size_t*)> kSessionGetInputCount{
-    30, "SessionGetInputCount"};
-inline constexpr Slot<OrtStatus*(const OrtSession*, size_t*)> kSessionGetOutputCount{
-    31, "SessionGetOutputCount"};
-inline constexpr Slot<OrtStatus*(const OrtSession*, size_t, OrtTypeInfo**)>
-    kSessionGetInputTypeInfo{33, "SessionGetInputTypeInfo"};
-inline constexpr Slot<OrtStatus*(const OrtSession*, size_t, OrtTypeInfo**)>
-    kSessionGetOutputTypeInfo{34, "SessionGetOutputTypeInfo"};
-inline constexpr Slot<OrtStatus*(const OrtSession*, size_t, OrtAllocator*, char**)>
-    kSessionGetInputName{36, "SessionGetInputName"};
-inline constexpr Slot<OrtStatus*(const OrtSession*, size_t, OrtAllocator*, char**)>
-    kSessionGetOutputName{37, "SessionGetOutputName"};
-inline constexpr Slot<OrtStatus*(OrtRunOptions**)> kCreateRunOptions{39, "CreateRunOptions"};
-inline constexpr Slot<OrtStatus*(const OrtMemoryInfo*, void*, size_t, const int64_t*, size_t, int,
-                                 OrtValue**)>
-    kCreateTensorWithDataAsOrtValue{49, "CreateTensorWithDataAsOrtValue"};
-inline constexpr Slot<OrtStatus*(OrtValue*, void**)> kGetTensorMutableData{51,
-                                                                           "GetTensorMutableData"};
-inline constexpr Slot<OrtStatus*(const OrtTypeInfo*, const OrtTensorTypeAndShapeInfo**)>
-    kCastTypeInfoToTensorInfo{55, "CastTypeInfoToTensorInfo"};
-inline constexpr Slot<OrtStatus*(const OrtTypeInfo*, ValueKind*)> kGetOnnxTypeFromTypeInfo{
-    56, "GetOnnxTypeFromTypeInfo"};
-inline constexpr Slot<OrtStatus*(const OrtTensorTypeAndShapeInfo*, int*)> kGetTensorElementType{
-    60, "GetTensorElementType"};
-inline constexpr Slot<OrtStatus*(const OrtTensorTypeAndShapeInfo*, size_t*)> kGetDimensionsCount{
-    61, "GetDimensionsCount"};
-inline constexpr Slot<OrtStatus*(const OrtTensorTypeAndShapeInfo*, int64_t*, size_t)>
-    kGetDimensions{62, "GetDimensions"};
-inline constexpr Slot<OrtStatus*(const OrtTensorTypeAndShapeInfo*, const char**, size_t)>
-    kGetSymbolicDimensions{63, "GetSymbolicDimensions"};
-inline constexpr Slot<OrtStatus*(const OrtValue*, OrtTensorTypeAndShapeInfo**)>
-    kGetTensorTypeAndShape{65, "GetTensorTypeAndShape"};
-inline constexpr Slot<OrtStatus*(const char*, AllocatorType, int, MemoryType, OrtMemoryInfo**)>
-    kCreateMemoryInfo{68, "CreateMemoryInfo"};
-inline constexpr Slot<OrtStatus*(const OrtMemoryInfo*, const char**)> kMemoryInfoGetName{
-    71, "MemoryInfoGetName"};
-inline constexpr Slot<OrtStatus*(OrtAllocator*, void*)> kAllocatorFree{76, "AllocatorFree"};
-inline constexpr Slot<OrtStatus*(OrtAllocator**)> kGetAllocatorWithDefaultOptions{
-    78, "GetAllocatorWithDefaultOptions"};
-inline constexpr Slot<void(OrtStatus*)> kReleaseStatus{93, "ReleaseStatus"};
-inline constexpr Slot<void(OrtMemoryInfo*)> kReleaseMemoryInfo{94, "ReleaseMemoryInfo"};
-inline constexpr Slot<void(OrtSession*)> kReleaseSession{95, "ReleaseSession"};
-inline constexpr Slot<void(OrtValue*)> kReleaseValue{96, "ReleaseValue"};
-inline constexpr Slot<void(OrtRunOptions*)> kReleaseRunOptions{97, "ReleaseRunOptions"};
-inline constexpr Slot<void(OrtTypeInfo*)> kReleaseTypeInfo{98, "ReleaseTypeInfo"};
-inline constexpr Slot<void(OrtTensorTypeAndShapeInfo*)> kReleaseTensorTypeAndShapeInfo{
-    99, "ReleaseTensorTypeAndShapeInfo"};
-inline constexpr Slot<void(OrtSessionOptions*)> kReleaseSessionOptions{100,
-                                                                       "ReleaseSessionOptions"};
-inline constexpr Slot<OrtStatus*(char***, int*)> kGetAvailableProviders{125,
-                                                                        "GetAvailableProviders"};
-inline constexpr Slot<OrtStatus*(char**, int)> kReleaseAvailableProviders{
-    126, "ReleaseAvailableProviders"};
-inline constexpr Slot<OrtStatus*(OrtSessionOptions*, const char*, const char*)>
-    kAddSessionConfigEntry{130, "AddSessionConfigEntry"};
-inline constexpr Slot<OrtStatus*(OrtSession*, const OrtRunOptions*, const OrtIoBinding*)>
-    kRunWithBinding{133, "RunWithBinding"};
-inline constexpr Slot<OrtStatus*(OrtSession*, OrtIoBinding**)> kCreateIoBinding{134,
-                                                                                "CreateIoBinding"};
-inline constexpr Slot<void(OrtIoBinding*)> kReleaseIoBinding{135, "ReleaseIoBinding"};
-inline constexpr Slot<OrtStatus*(OrtIoBinding*, const char*, const OrtValue*)> kBindInput{
-    136, "BindInput"};
-inline constexpr Slot<OrtStatus*(OrtIoBinding*, const char*, const OrtValue*)> kBindOutput{
-    137, "BindOutput"};
-inline constexpr Slot<OrtStatus*(OrtIoBinding*, const char*, const OrtMemoryInfo*)>
-    kBindOutputToDevice{138, "BindOutputToDevice"};
-inline constexpr Slot<OrtStatus*(const OrtIoBinding*, OrtAllocator*, char**, size_t**, size_t*)>
-    kGetBoundOutputNames{139, "GetBoundOutputNames"};
-inline constexpr Slot<OrtStatus*(const OrtIoBinding*, OrtAllocator*, OrtValue***, size_t*)>
-    kGetBoundOutputValues{140, "GetBoundOutputValues"};
-inline constexpr Slot<OrtStatus*(OrtRunOptions*, const char*, const char*)> kAddRunConfigEntry{
-    165, "AddRunConfigEntry"};
-inline constexpr Slot<OrtStatus*(const OrtValue*, const OrtMemoryInfo**)> kGetTensorMemoryInfo{
-    194, "GetTensorMemoryInfo"};
-inline constexpr Slot<OrtStatus*(OrtIoBinding*)> kSynchronizeBoundInputs{202,
-                                                                         "SynchronizeBoundInputs"};
-inline constexpr Slot<OrtStatus*(OrtIoBinding*)> kSynchronizeBoundOutputs{
-    203, "SynchronizeBoundOutputs"};
-inline constexpr Slot<OrtStatus*(OrtSessionOptions*, const OrtCUDAProviderOptionsV2*)>
-    kAppendExecutionProviderCuda{204, "SessionOptionsAppendExecutionProvider_CUDA_V2"};
-inline constexpr Slot<OrtStatus*(OrtCUDAProviderOptionsV2**)> kCreateCudaProviderOptions{
-    205, "CreateCUDAProviderOptions"};
-inline constexpr Slot<OrtStatus*(OrtCUDAProviderOptionsV2*, StringList, StringList, size_t)>
-    kUpdateCudaProviderOptions{206, "UpdateCUDAProviderOptions"};
-inline constexpr Slot<void(OrtCUDAProviderOptionsV2*)> kReleaseCudaProviderOptions{
-    208, "ReleaseCUDAProviderOptions"};
-inline constexpr Slot<const char*()> kGetBuildInfoString{254, "GetBuildInfoString"};
-inline constexpr Slot<OrtStatus*(OrtCUDAProviderOptionsV2*, const char*, void*)>
-    kUpdateCudaProviderOptionsWithValue{263, "UpdateCUDAProviderOptionsWithValue"};
+// A slot has the number, the name and the signature of the public header.
+#define FTAX_SLOT(number, name, ...) \
+  inline constexpr Slot<__VA_ARGS__> k##name { number, #name }
+
+FTAX_SLOT(1, GetErrorCode, ErrorCode(const OrtStatus*));
+FTAX_SLOT(2, GetErrorMessage, const char*(const OrtStatus*));
+FTAX_SLOT(3, CreateEnv, OrtStatus*(LogLevel, const char*, OrtEnv**));
+FTAX_SLOT(6, DisableTelemetryEvents, OrtStatus*(const OrtEnv*));
+FTAX_SLOT(7, CreateSession,
+          OrtStatus*(const OrtEnv*, const char*, const OrtSessionOptions*, OrtSession**));
+FTAX_SLOT(10, CreateSessionOptions, OrtStatus*(OrtSessionOptions**));
+FTAX_SLOT(13, SetSessionExecutionMode, OrtStatus*(OrtSessionOptions*, ExecutionMode));
+FTAX_SLOT(23, SetSessionGraphOptimizationLevel, OrtStatus*(OrtSessionOptions*, GraphOptimization));
+FTAX_SLOT(24, SetIntraOpNumThreads, OrtStatus*(OrtSessionOptions*, int));
+FTAX_SLOT(30, SessionGetInputCount, OrtStatus*(const OrtSession*, size_t*));
+FTAX_SLOT(31, SessionGetOutputCount, OrtStatus*(const OrtSession*, size_t*));
+FTAX_SLOT(33, SessionGetInputTypeInfo, OrtStatus*(const OrtSession*, size_t, OrtTypeInfo**));
+FTAX_SLOT(34, SessionGetOutputTypeInfo, OrtStatus*(const OrtSession*, size_t, OrtTypeInfo**));
+FTAX_SLOT(36, SessionGetInputName, OrtStatus*(const OrtSession*, size_t, OrtAllocator*, char**));
+FTAX_SLOT(37, SessionGetOutputName, OrtStatus*(const OrtSession*, size_t, OrtAllocator*, char**));
+FTAX_SLOT(39, CreateRunOptions, OrtStatus*(OrtRunOptions**));
+FTAX_SLOT(49, CreateTensorWithDataAsOrtValue,
+          OrtStatus*(const OrtMemoryInfo*, void*, size_t, const int64_t*, size_t, int, OrtValue**));
+FTAX_SLOT(51, GetTensorMutableData, OrtStatus*(OrtValue*, void**));
+FTAX_SLOT(55, CastTypeInfoToTensorInfo,
+          OrtStatus*(const OrtTypeInfo*, const OrtTensorTypeAndShapeInfo**));
+FTAX_SLOT(56, GetOnnxTypeFromTypeInfo, OrtStatus*(const OrtTypeInfo*, ValueKind*));
+FTAX_SLOT(60, GetTensorElementType, OrtStatus*(const OrtTensorTypeAndShapeInfo*, int*));
+FTAX_SLOT(61, GetDimensionsCount, OrtStatus*(const OrtTensorTypeAndShapeInfo*, size_t*));
+FTAX_SLOT(62, GetDimensions, OrtStatus*(const OrtTensorTypeAndShapeInfo*, int64_t*, size_t));
+FTAX_SLOT(63, GetSymbolicDimensions,
+          OrtStatus*(const OrtTensorTypeAndShapeInfo*, const char**, size_t));
+FTAX_SLOT(65, GetTensorTypeAndShape, OrtStatus*(const OrtValue*, OrtTensorTypeAndShapeInfo**));
+FTAX_SLOT(68, CreateMemoryInfo,
+          OrtStatus*(const char*, AllocatorType, int, MemoryType, OrtMemoryInfo**));
+FTAX_SLOT(71, MemoryInfoGetName, OrtStatus*(const OrtMemoryInfo*, const char**));
+FTAX_SLOT(76, AllocatorFree, OrtStatus*(OrtAllocator*, void*));
+FTAX_SLOT(78, GetAllocatorWithDefaultOptions, OrtStatus*(OrtAllocator**));
+FTAX_SLOT(93, ReleaseStatus, void(OrtStatus*));
+FTAX_SLOT(94, ReleaseMemoryInfo, void(OrtMemoryInfo*));
+FTAX_SLOT(95, ReleaseSession, void(OrtSession*));
+FTAX_SLOT(96, ReleaseValue, void(OrtValue*));
+FTAX_SLOT(97, ReleaseRunOptions, void(OrtRunOptions*));
+FTAX_SLOT(98, ReleaseTypeInfo, void(OrtTypeInfo*));
+FTAX_SLOT(99, ReleaseTensorTypeAndShapeInfo, void(OrtTensorTypeAndShapeInfo*));
+FTAX_SLOT(100, ReleaseSessionOptions, void(OrtSessionOptions*));
+FTAX_SLOT(125, GetAvailableProviders, OrtStatus*(char***, int*));
+FTAX_SLOT(126, ReleaseAvailableProviders, OrtStatus*(char**, int));
+FTAX_SLOT(130, AddSessionConfigEntry, OrtStatus*(OrtSessionOptions*, const char*, const char*));
+FTAX_SLOT(133, RunWithBinding, OrtStatus*(OrtSession*, const OrtRunOptions*, const OrtIoBinding*));
+FTAX_SLOT(134, CreateIoBinding, OrtStatus*(OrtSession*, OrtIoBinding**));
+FTAX_SLOT(135, ReleaseIoBinding, void(OrtIoBinding*));
+FTAX_SLOT(136, BindInput, OrtStatus*(OrtIoBinding*, const char*, const OrtValue*));
+FTAX_SLOT(137, BindOutput, OrtStatus*(OrtIoBinding*, const char*, const OrtValue*));
+FTAX_SLOT(138, BindOutputToDevice, OrtStatus*(OrtIoBinding*, const char*, const OrtMemoryInfo*));
+FTAX_SLOT(139, GetBoundOutputNames,
+          OrtStatus*(const OrtIoBinding*, OrtAllocator*, char**, size_t**, size_t*));
+FTAX_SLOT(140, GetBoundOutputValues,
+          OrtStatus*(const OrtIoBinding*, OrtAllocator*, OrtValue***, size_t*));
+FTAX_SLOT(165, AddRunConfigEntry, OrtStatus*(OrtRunOptions*, const char*, const char*));
+FTAX_SLOT(194, GetTensorMemoryInfo, OrtStatus*(const OrtValue*, const OrtMemoryInfo**));
+FTAX_SLOT(202, SynchronizeBoundInputs, OrtStatus*(OrtIoBinding*));
+FTAX_SLOT(203, SynchronizeBoundOutputs, OrtStatus*(OrtIoBinding*));
+FTAX_SLOT(204, SessionOptionsAppendExecutionProvider_CUDA_V2,
+          OrtStatus*(OrtSessionOptions*, const OrtCUDAProviderOptionsV2*));
+FTAX_SLOT(205, CreateCUDAProviderOptions, OrtStatus*(OrtCUDAProviderOptionsV2**));
+FTAX_SLOT(206, UpdateCUDAProviderOptions,
+          OrtStatus*(OrtCUDAProviderOptionsV2*, StringList, StringList, size_t));
+FTAX_SLOT(208, ReleaseCUDAProviderOptions, void(OrtCUDAProviderOptionsV2*));
+FTAX_SLOT(254, GetBuildInfoString, const char*());
+FTAX_SLOT(263, UpdateCUDAProviderOptionsWithValue,
+          OrtStatus*(OrtCUDAProviderOptionsV2*, const char*, void*));
 // All slots above are older; no older wheel has the library.
 inline constexpr uint32_t kRequiredApiVersion = 20;
-inline constexpr Slot<OrtStatus*(const OrtSession*, const OrtEpAssignedSubgraph* const**, size_t*)>
-    kSessionGetEpGraphAssignmentInfo{407, "Session_GetEpGraphAssignmentInfo"};
-inline constexpr Slot<OrtStatus*(const OrtEpAssignedSubgraph*, const char**)>
-    kEpAssignedSubgraphGetEpName{408, "EpAssignedSubgraph_GetEpName"};
-inline constexpr Slot<OrtStatus*(const OrtEpAssignedSubgraph*, const OrtEpAssignedNode* const**,
-                                 size_t*)>
-    kEpAssignedSubgraphGetNodes{409, "EpAssignedSubgraph_GetNodes"};
-inline constexpr Slot<OrtStatus*(const OrtEpAssignedNode*, const char**)>
-    kEpAssignedNodeGetOperatorType{412, "EpAssignedNode_GetOperatorType"};
+FTAX_SLOT(407, Session_GetEpGraphAssignmentInfo,
+          OrtStatus*(const OrtSession*, const OrtEpAssignedSubgraph* const**, size_t*));
+FTAX_SLOT(408, EpAssignedSubgraph_GetEpName,
+          OrtStatus*(const OrtEpAssignedSubgraph*, const char**));
+FTAX_SLOT(409, EpAssignedSubgraph_GetNodes,
+          OrtStatus*(const OrtEpAssignedSubgraph*, const OrtEpAssignedNode* const**, size_t*));
+FTAX_SLOT(412, EpAssignedNode_GetOperatorType, OrtStatus*(const OrtEpAssignedNode*, const char**));
 inline constexpr uint32_t kAssignmentApiVersion = 24;  // the four slots above
 // The newest that ftax was tested with. A newer one is held to the same answers (slot_check.h).
 inline constexpr uint32_t kTestedApiVersion = 32;
+
+#undef FTAX_SLOT
 
 }  // namespace ftax::onnxruntime

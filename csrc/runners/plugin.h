@@ -1,6 +1,4 @@
-// A runtime that somebody else wrote, behind csrc/include/ftax/runner.h: the library and one runner
-// that it made. A library is never closed. It may have threads and objects of its own, whose end
-// would race with the end of the process.
+// One runner that a library of somebody else made: its calls, with their failures in words.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,33 +8,9 @@
 #include <vector>
 
 #include "ftax/runner.h"
+#include "runners/plugin_library.h"
 
 namespace ftax {
-
-// In the messages of a library that fails without saying why, or by an exception. `ftax conform`
-// tells by them.
-inline constexpr const char* kNoReason = "its last_error gives no reason";
-inline constexpr const char* kThrew = "threw a C++ exception";
-
-class PluginLibrary {
- public:
-  // The library at `path`, opened once a process. Throws UnavailableError if it cannot be loaded,
-  // UnsupportedError if it has no such interface or another version of it, and
-  // InvalidArgumentError if the file has changed since this process opened it.
-  [[nodiscard]] static const PluginLibrary& open(const std::string& path);
-
-  // Its table as far as this ftax knows it: functions that the library lacks are null.
-  [[nodiscard]] const ftax_runner_api& api() const { return api_; }
-  // The file name, for messages: a path would tell where somebody keeps things.
-  [[nodiscard]] const std::string& file_name() const { return file_name_; }
-  [[nodiscard]] std::string name() const;
-
- private:
-  explicit PluginLibrary(const std::string& path);
-
-  std::string file_name_;
-  ftax_runner_api api_{};
-};
 
 // Codes are those of the header.
 struct PluginTensor {

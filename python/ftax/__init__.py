@@ -43,7 +43,7 @@ _KINDS |= {
         drawing="ftax.reports.tables.runtime_table:draw_conformance",
     ),
     "host-comparison": _Kind(
-        record="ftax.timing.host_comparison:HostComparison",
+        record="ftax.timing.differences:HostComparison",
         drawing="ftax.reports.tables.comparison_table:draw_hosts",
     ),
     "knee": _Kind(
@@ -59,11 +59,11 @@ _KINDS |= {
         details="ftax.reports.tables.receipt_table:draw_receipt",
     ),
     "sweep": _Kind(drawing="ftax.reports.tables.sweep_table:draw_sweep"),
-    "sweep-cell": _Kind(record="ftax.sweeps.record:SweepCell"),
-    "sweep-export": _Kind(record="ftax.sweeps.record:SweepExport"),
-    "sweep-machine": _Kind(record="ftax.sweeps.record:SweepMachine"),
-    "sweep-run": _Kind(record="ftax.sweeps.record:SweepRun"),
-    "sweep-times": _Kind(record="ftax.sweeps.record:SweepTimes"),
+    "sweep-cell": _Kind(record="ftax.sweeps.sweep_records:SweepCell"),
+    "sweep-export": _Kind(record="ftax.sweeps.sweep_records:SweepExport"),
+    "sweep-machine": _Kind(record="ftax.sweeps.sweep_records:SweepMachine"),
+    "sweep-run": _Kind(record="ftax.sweeps.sweep_records:SweepRun"),
+    "sweep-times": _Kind(record="ftax.sweeps.sweep_records:SweepTimes"),
     "trace": _Kind(
         record="ftax.instruments.trace.records:Trace",
         drawing="ftax.reports.tables.trace_table:draw_trace",

@@ -1,3 +1,6 @@
+from .bench import compare_hosts as compare_hosts
+from .bench import cpp_bench as cpp_bench
+from .bench import py_bench as py_bench
 from .captures.captured import Captured as Captured
 from .captures.entry import capture as capture
 from .captures.entry import capture_ as capture_
@@ -24,16 +27,13 @@ from .steps.step import Step as Step
 from .steps.step import step as step
 from .steps.train import train as train
 from .steps.zoo.registry import list_models as list_models
-from .sweeps.bench import compare_hosts as compare_hosts
-from .sweeps.bench import cpp_bench as cpp_bench
-from .sweeps.bench import py_bench as py_bench
 from .sweeps.grid import Grid as Grid
 from .sweeps.knee import knee as knee
 from .sweeps.knee_record import Knee as Knee
-from .sweeps.run import sweep as sweep
+from .sweeps.sweep import sweep as sweep
 from .timing.cell import Cell as Cell
 from .timing.comparison import Comparison as Comparison
-from .timing.host_comparison import HostComparison as HostComparison
+from .timing.differences import HostComparison as HostComparison
 from .timing.measurement import Measurement as Measurement
 from .timing.session import Plan as Plan
 

@@ -12,7 +12,7 @@ import torch
 
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
-from ftax.sweeps.run import run_sweep
+from ftax.sweeps.sweep import run_sweep
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -51,7 +51,7 @@ def test_two_gpus_share_a_sweep_and_no_worker_touches_the_others(tmp_path):
         import sys
         from ftax.steps.setting import Setting
         from ftax.sweeps.grid import Grid
-        from ftax.sweeps.run import run_sweep
+        from ftax.sweeps.sweep import run_sweep
 
         grid = Grid(models=("bert-base", "resnet-50", "gpt2", "distilbert"), dtypes=("fp16",),
                     devices=("cuda",), setting=Setting(tiny=True))

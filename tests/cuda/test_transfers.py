@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ftax
-from ftax.instruments.trace.run import trace_prepared
+from ftax.instruments.trace.tracer import trace_prepared
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.setting import Setting

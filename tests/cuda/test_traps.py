@@ -17,11 +17,10 @@ import ftax
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.instruments.gate import measure_gate
-from ftax.instruments.trace.durations import compare_durations
 from ftax.instruments.trace.integrity import judge
-from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
+from ftax.instruments.trace.kernel_set import KernelSet, compare_durations, compare_kernel_sets
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import trace_prepared
+from ftax.instruments.trace.tracer import trace_prepared
 from ftax.ladders.evidence import RungEvidence, compare_work
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime

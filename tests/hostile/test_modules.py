@@ -28,22 +28,104 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
 
 import ftax
-import ftax.ladders.run
+import ftax.ladders.measure_receipt
+from ftax.ladders.choice import prepare_all
+from ftax.ladders.ladder import EAGER
 from ftax.ladders.receipt import Receipt
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import load, measuring
 from support.small_models import normal
 
 # Enough time for the calls in a row; rounds and warm-up are counted and not timed.
 SHORT = ftax.Plan(rounds=3, warmup=2, duration_s=5.0, round_ms=0.2)
+SETTING = ftax.Setting()
 
-CASES = [pytest.param(case, id=name, marks=case.marks) for name, case in TABLE.items()]
+
+def _choose(cases: Mapping[str, Case]) -> list[Any]:
+    return [pytest.param(case, id=name, marks=case.marks) for name, case in cases.items()]
 
 
-@pytest.mark.parametrize("case", CASES)
+# Tape, refusal and restoration are there without a receipt. What a receipt says is asked of one, as
+# is what fails in one of many calls.
+DIRECT = {
+    name: case
+    for name, case in TABLE.items()
+    if case.outcome != "marked" and not (case.outcome == "right" and case.words)
+    if case.runtimes == "none" and not name.startswith("RaisesAtCall")
+}
+OTHERS = {name: case for name, case in TABLE.items() if name not in DIRECT}
+SOME = {name: DIRECT[name] for name in list(DIRECT)[::5]}
+
+
+@pytest.mark.parametrize("case", _choose(DIRECT))
+def test_a_tape_is_the_model_or_is_refused(case: Case) -> None:
+    module, inputs = case.make(), case.inputs(0)
+    second = case.inputs(1) if case.check else None
+    before = Look(module, inputs, second)
+    reasons, space = [], None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), measuring(module, SETTING, inputs, second):
+            space = Workspace(load(module, inputs, second, SETTING))
+            prepared, unavailable = prepare_all(space, EAGER.list_places("cpu"), None)
+            reasons = [item.reason for item in unavailable]
+    except ftax.errors.FtaxError as error:
+        prepared, reasons = [], [str(error)]
+    assert Look(module, inputs, second).differs_from(before) == []
+    if case.outcome == "refused":
+        assert len(prepared) <= 1
+        assert any(case.words in reason for reason in reasons)
+        return
+    assert reasons == [] and space is not None
+    assert len(prepared) == 3
+    assert all(item.checks.judge_outputs().equal for item in prepared)
+    check_third_input(case, space)
+
+
+@pytest.mark.parametrize("case", _choose(OTHERS))
 def test_nothing_false_looks_true(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_receipt(case, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", _choose(SOME))
+def test_a_receipt_is_honest_too(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_receipt(case, monkeypatch)
+
+
+@pytest.mark.parametrize("at", [1, 2, 5, 6, 12, 20, 60])
+def test_an_interruption_leaves_all_as_it_was(at: int) -> None:
+    module, inputs = Interrupted(at), (normal(3, 4),)
+    before = Look(module, inputs)
+    with contextlib.suppress(KeyboardInterrupt):
+        receipt = ftax.tax(module, inputs, runtimes="none", operators=False, plan=SHORT)
+        assert any("interrupted" in text for text in receipt.collect_warnings())
+    assert Look(module, inputs).differs_from(before) == []
+
+
+class Interrupted(nn.Module):
+    """Ctrl-C is pressed during one of its calls, and all that it could leave is left."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at, self.calls, self.table = at, [], torch.zeros(4)
+        self.weight = nn.Parameter(torch.ones(4))
+        self.dropout = nn.Dropout()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.append(x)
+        self.late = self.table.add_(1) + torch.rand(4)
+        self.weight.mul_(2)
+        os.environ["HOSTILE"] = "1"
+        if len(self.calls) == self.at:
+            raise KeyboardInterrupt
+        return x * 2
+
+
+def check_receipt(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     spaces = []
-    run_tax = ftax.ladders.run.run_tax
+    run_tax = ftax.ladders.measure_receipt.run_tax
     monkeypatch.setattr(
-        ftax.ladders.run,
+        ftax.ladders.measure_receipt,
         "run_tax",
         lambda found, *rest: (spaces.append(found), run_tax(found, *rest))[1],
     )
@@ -75,35 +157,6 @@ def test_nothing_false_looks_true(case: Case, monkeypatch: pytest.MonkeyPatch) -
         assert len(receipt.rungs) == 3
         assert all(row.outputs_equal for row in receipt.runtimes)
         check_third_input(case, spaces[0])
-
-
-@pytest.mark.parametrize("at", [1, 2, 5, 6, 12, 20, 60])
-def test_an_interruption_leaves_all_as_it_was(at: int) -> None:
-    module, inputs = Interrupted(at), (normal(3, 4),)
-    before = Look(module, inputs)
-    with contextlib.suppress(KeyboardInterrupt):
-        receipt = ftax.tax(module, inputs, runtimes="none", operators=False, plan=SHORT)
-        assert any("interrupted" in text for text in receipt.collect_warnings())
-    assert Look(module, inputs).differs_from(before) == []
-
-
-class Interrupted(nn.Module):
-    """Ctrl-C is pressed during one of its calls, and all that it could leave is left."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at, self.calls, self.table = at, [], torch.zeros(4)
-        self.weight = nn.Parameter(torch.ones(4))
-        self.dropout = nn.Dropout()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls.append(x)
-        self.late = self.table.add_(1) + torch.rand(4)
-        self.weight.mul_(2)
-        os.environ["HOSTILE"] = "1"
-        if len(self.calls) == self.at:
-            raise KeyboardInterrupt
-        return x * 2
 
 
 def check_honesty(receipt: Receipt) -> None:

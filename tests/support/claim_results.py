@@ -14,8 +14,8 @@ from ftax.paper.claims.claim import RequiredCell
 from ftax.paper.claims.claim_verdict import Verdict
 from ftax.paper.claims.testing import find_claim
 from ftax.records.fields import FrozenMap
-from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -8,8 +8,8 @@ from typing import Any
 
 from ftax.machines.environment import collect_environment
 from ftax.records.fields import FrozenMap
-from ftax.sweeps.record import GPU, REPETITION, SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import GPU, REPETITION, SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 from support.claim_results import make_gpu
 

@@ -2,8 +2,8 @@
 
 Each is a fork of a server that has the imports behind it, which takes hundredths of a second
 instead of seconds. Its parent, streams, environment, folder and exit code are as they would be.
-What is not the same is how Python starts and ends: `tests/cli/test_ending.py` and `tests/workers`
-ask that of processes which nobody has forked.
+What is not the same is how Python starts and ends: `tests/end_to_end/cli/test_ending.py` and
+`tests/unit/workers` ask that of processes which nobody has forked.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 
 from ftax.machines.environment import collect_environment
 from ftax.records.fields import FrozenMap
-from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 
 MACHINE = SweepMachine.of(collect_environment())

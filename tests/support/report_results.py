@@ -13,9 +13,9 @@ from ftax.machines.gpu import GpuFacts
 from ftax.paper.claims.claim_verdict import ClaimValue, Verdict
 from ftax.records.store import append_record
 from ftax.sweeps.knee_record import Knee, KneePoint
-from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.sweep_records import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from support.records import make_measurement
 from support.runtimes_receipt import (
     ORT,

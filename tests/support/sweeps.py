@@ -19,10 +19,10 @@ from ftax.machines.environment import collect_environment
 from ftax.sweeps.job import LOOKS, Cells, Job
 from ftax.sweeps.plan import JobQueue, choose_missing, make_jobs
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.sites import Site
 from ftax.sweeps.store import CellStore
+from ftax.sweeps.sweep_records import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 from ftax.timing.session import Plan
 from ftax.workers.process import Stop, WorkerDied

@@ -7,10 +7,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "bindings/torch/dict_guards.h"
 #include "bindings/torch/tensor_guards.h"
-#include "bindings/torch/watched_dicts.h"
 #include "tape/thread_state.h"
 
 namespace py = pybind11;
@@ -19,11 +20,6 @@ namespace ftax {
 
 class Guards {
  public:
-  Guards() = default;
-  Guards(const Guards&) = delete;
-  Guards& operator=(const Guards&) = delete;
-  ~Guards();
-
   // Each of these adds a place, as it is now.
   void add_items(const py::dict& dict, const py::list& keys);  // of these keys, absent ones too
   void add_dict(const py::dict& dict);                         // all of it
@@ -44,77 +40,54 @@ class Guards {
   // GIL.
   [[nodiscard]] int64_t find_change();
   // In a dictionary that changed, the first key whose value did; None where it is another place.
-  [[nodiscard]] py::object find_key(size_t place) const;
+  [[nodiscard]] py::object find_key(size_t place) const { return dicts_.find_key(place); }
   // What is at a place that changed, to be compared by is_same_value with what is there later.
   [[nodiscard]] py::object read(size_t place) const;
-  [[nodiscard]] size_t size() const { return places_.size(); }
+  [[nodiscard]] size_t size() const { return size_; }
 
   // For Python's collector of garbage.
   int traverse(visitproc visit, void* arg) const;
   void clear();
 
  private:
-  enum class Kind {
-    kItems,
-    kDict,
-    kSequence,
-    kSet,
-    kCell,
-    kAttribute,
-    kClass,
-    kDictOf,
-    kFunction,
-    kTensor,
-    kSwitches
-  };
-
-  struct Place {
-    Kind kind;
-    py::object owner;                // the container
-    std::vector<py::object> keys;    // kItems, kDict; kAttribute: the name
-    std::vector<py::object> values;  // null: was absent
-  };
-
-  void add(Kind kind, const py::object& owner, std::vector<py::object> keys,
-           std::vector<py::object> values);
-  [[nodiscard]] bool holds(Place& place) const;
-  [[nodiscard]] static bool hold_items(Place& place);
-  [[nodiscard]] static bool holds_dict(Place& place);
-  [[nodiscard]] static bool holds_sequence(Place& place);
-  [[nodiscard]] static bool holds_set(const Place& place);
-  [[nodiscard]] static bool holds_function(const Place& place);
-  [[nodiscard]] bool hold_switches() const;
-
-  // See Note [Versions of dictionaries] in guards.cpp.
-  struct Dict {
-    PyObject* dict;
-    WatchedDict* watched;  // nullptr: it does not tell
-    uint64_t version;
-    size_t place;
-    int false_alarms = 0;  // changes that changed nothing that was read
-  };
-
-  // Most other places are a word of memory or three: the class of an object, the code of a
-  // function.
-  struct Word {
-    const void* const* address;
-    const void* expected;
+  // A pointer in an object: its class, the content of a cell, the code of a function.
+  struct Field {
+    PyObject* const* address;
+    py::object expected;
     size_t place;
   };
+  struct Items {  // of a list or a set, in their order
+    py::object owner;
+    std::vector<py::object> expected;
+    size_t place;
+  };
+  struct Attribute {
+    py::object owner, name, expected;
+    size_t place;
 
-  void add_word(const void* address);  // of the place that was added last
-  [[nodiscard]] bool has_changed(Dict& item);
-  [[nodiscard]] int64_t find_changed_dict();
+    [[nodiscard]] py::object read() const { return py::getattr(owner, name, py::object()); }
+  };
+  struct Switches {
+    c10::Device device;
+    ThreadState expected;
+    size_t place;
 
-  std::vector<Place> places_;
-  std::vector<Dict> dicts_;        // places that are dictionaries
-  std::vector<size_t> restless_;   // of these, those that are looked at each time
-  std::optional<uint64_t> clock_;  // when no other had changed
-  std::vector<Word> words_;
-  std::vector<size_t> others_;  // all others
+    [[nodiscard]] bool hold() const;
+  };
+
+  void add_field(const py::object& owner, PyObject* const* address, size_t place);
+  [[nodiscard]] static bool holds_list(Items& list);
+  [[nodiscard]] static bool holds_set(const Items& set);
+  [[nodiscard]] std::optional<size_t> find_other_change();
+
+  size_t size_ = 0;
+  DictGuards dicts_;
   TensorGuards tensors_;
-  std::optional<ThreadState> switches_;
-  std::optional<c10::Device> device_;
+  std::vector<Field> fields_;
+  std::vector<py::object> field_owners_;
+  std::vector<Items> lists_, sets_;
+  std::vector<Attribute> attributes_;
+  std::optional<Switches> switches_;
 };
 
 }  // namespace ftax

@@ -46,8 +46,7 @@ from ftax.errors import (
 from ftax.steps.given import is_measuring
 from ftax.steps.left_as_found import try_lock
 from ftax.steps.setting import read_grad_mode, use_autograd
-from ftax.steps.stand_in import StandIn
-from ftax.steps.step import Step
+from ftax.steps.step import StandIn, Step
 from ftax.steps.user_inputs import split_inputs
 from ftax.tape.capture import GraphMemory
 

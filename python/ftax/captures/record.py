@@ -47,7 +47,7 @@ from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
-from ftax.steps.own_generators import beside_other_threads
+from ftax.steps.random_states import beside_other_threads
 from ftax.steps.reach import find_reached
 from ftax.steps.state import refuse_lazy
 from ftax.steps.step import Step

@@ -20,8 +20,7 @@ from ftax.runtimes.compilers.torch_compile import find_compilation
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.step_module import StepModule
-from ftax.timing.candidate import Candidate, Host
-from ftax.timing.preparation import Preparation
+from ftax.timing.candidate import Candidate, Host, Preparation
 
 
 def prepare_capture(workspace: Workspace, host: Host) -> Candidate:

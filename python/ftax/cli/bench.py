@@ -34,8 +34,8 @@ def bench(
     from ftax.reports.tables.comparison_table import draw_hosts
     from ftax.reports.tables.measurement_table import draw_measurements
     from ftax.runtimes.catalogue import find_runtime
-    from ftax.sweeps.bench import BenchJob, run_repeatedly
-    from ftax.timing.host_comparison import HostComparison
+    from ftax.sweeps.processes import BenchJob, run_repeatedly
+    from ftax.timing.differences import HostComparison
     from ftax.timing.measurement import describe_doubts
 
     if host not in ("python", "cpp", "both"):

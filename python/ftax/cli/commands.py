@@ -11,17 +11,15 @@ from ftax.cli import (
     catalogue,
     compare,
     conform,
-    doctor,
     knee,
     ops,
     paper,
-    report,
-    show_file,
+    reading,
     sweep,
     tax,
     trace,
 )
-from ftax.cli.version import show_version
+from ftax.cli.ending import show_version
 
 app = typer.Typer(
     name="ftax",
@@ -58,9 +56,9 @@ app.command("sweep")(sweep.sweep)
 app.command("trace")(trace.trace)
 app.command("conform")(conform.conform)
 app.command("ops")(ops.ops)
-app.command("show")(show_file.show)
-app.command("report")(report.report)
+app.command("show")(reading.show)
+app.command("report")(reading.report)
 app.command("models")(catalogue.models)
 app.command("runtimes")(catalogue.runtimes)
 app.command("paper")(paper.paper)
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(catalogue.doctor)

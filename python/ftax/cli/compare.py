@@ -27,7 +27,7 @@ from ftax.steps.setting import Setting
 from ftax.timing.interrupts import hold, interruptible
 
 if TYPE_CHECKING:
-    from ftax.ladders.comparison import Item
+    from ftax.ladders.compare_results import Item
     from ftax.ladders.pairs import PairSide
     from ftax.ladders.receipt import Receipt
     from ftax.timing.comparison import Comparison
@@ -165,7 +165,7 @@ def _compare_code(
 def _compare_files(
     paths: list[Path], labels: list[str], output: o.Output, **choices: Any
 ) -> list[Comparison]:
-    from ftax.ladders.comparison import compare_results
+    from ftax.ladders.compare_results import compare_results
     from ftax.reports.tables.comparison_table import draw_comparisons
 
     with hold():
@@ -228,7 +228,8 @@ def _compare_sweeps(
     from ftax.sweeps.comparison import compare_machines, compare_sweeps
     from ftax.sweeps.results import SweepResults
 
-    names = _choose_names(_name_folders(paths), labels)
+    folders = _tell_apart([path.resolve().name for path in paths], [str(path) for path in paths])
+    names = _choose_names(folders, labels)
     loaded = [SweepResults.load(path) for path in paths]
     if len(paths) == 1:
         found = compare_machines(
@@ -245,12 +246,11 @@ def _compare_sweeps(
     return results
 
 
-def _name_folders(paths: list[Path]) -> list[str]:
-    """By their own names, if that tells them apart, or as they were given."""
-    names = [path.resolve().name for path in paths]
+def _tell_apart(names: list[str], long: list[str]) -> list[str]:
+    """The names, if each is another, or the long ones; with a number where one is there twice."""
     if len(set(names)) < len(names):
-        names = [str(path) for path in paths]
-    if len(set(names)) < len(names):  # a folder with itself
+        names = long
+    if len(set(names)) < len(names):
         names = [f"{name} ({place})" for place, name in enumerate(names, start=1)]
     return names
 
@@ -351,11 +351,9 @@ def _read_sides(paths: list[Path]) -> list[tuple[str, list[Item]]]:
             f"{paths[0]} holds one result; give another file to compare with it, or measure both "
             "into this one with --label before and --label after"
         )
-    names = [label or paths[place].stem for place, label in sides]
-    if len(set(names)) < len(names):
-        names = [" ".join(filter(None, (str(paths[place]), label))) for place, label in sides]
-    if len(set(names)) < len(names):  # a file with itself
-        names = [f"{name} ({place})" for place, name in enumerate(names, start=1)]
+    short = [label or paths[place].stem for place, label in sides]
+    long = [" ".join(filter(None, (str(paths[place]), label))) for place, label in sides]
+    names = _tell_apart(short, long)
     return list(zip(names, sides.values(), strict=True))
 
 
@@ -363,7 +361,7 @@ def _read(path: Path) -> list[Receipt | Measurement]:
     """The receipts of a file, or its measurements."""
     from ftax.ladders.receipt import Receipt
     from ftax.records.store import read_records
-    from ftax.sweeps.record import SweepCell
+    from ftax.sweeps.sweep_records import SweepCell
     from ftax.timing.measurement import Measurement
 
     records = read_records(path).records

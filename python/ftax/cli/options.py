@@ -356,4 +356,11 @@ def parse_cpus(text: str) -> tuple[int, ...]:
 
 
 make_form = some_of(make_output, ("csv", "markdown"))  # of what saves no record
+make_sweep_plan = some_of(
+    make_plan,
+    without=("mode",),
+    duration="2 for each size, with --quick 0.5",
+    patience="0.5 for each size, with --quick 0",
+    precision="all rounds, 20, with --quick 4",
+)
 _set_signature(make_setting, _list_of_setting())

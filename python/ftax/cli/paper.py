@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 @o.takes(
     setting=o.some_of(o.make_setting, ("threads",)),
-    timing=o.some_of(
-        o.make_plan,
-        without=("mode",),
-        duration="2 for each size, with --quick 0.5",
-        patience="0.5 for each size, with --quick 0",
-        precision="all rounds, 20, with --quick 4",
-    ),
+    timing=o.make_sweep_plan,
     sites=o.make_sites,
     form=o.make_form,
 )
@@ -85,7 +79,7 @@ def paper(
     from ftax.paper.study import choose_study, estimate, load_results, run_study
     from ftax.paper.study_setting import StudySetting
     from ftax.sweeps.results import read_times
-    from ftax.sweeps.run import FULL, QUICK
+    from ftax.sweeps.sweep import FULL, QUICK
 
     study_setting = StudySetting.choose(
         device=device or ("cuda" if sites["on"] != "local" else _find_device()),
@@ -149,7 +143,8 @@ def _show_page(page: Page, study: Study, form: o.Output) -> None:
     """The table that was asked for, if it was the only thing; then where everything is."""
     alone = len(study.items) + study.claims == 1
     from ftax.paper.claims.verdict_tables import make_claims_table
-    from ftax.paper.today import count_outcomes, describe_missing
+    from ftax.paper.study_setting import describe_missing
+    from ftax.paper.write import count_outcomes
 
     tables = [item.table for item in page.shown if item.table is not None]
     if alone and page.verdicts:

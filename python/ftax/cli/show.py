@@ -18,7 +18,6 @@ import typer
 
 from ftax.cli.options import Output
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError, say_count
-from ftax.records.kinds import KINDS
 from ftax.records.result import Shown
 from ftax.records.store import Storable, append_record, make_line
 from ftax.reports.table import Printout, Rows
@@ -28,7 +27,7 @@ from ftax.timing.interrupts import hold, take
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
     from ftax.ladders.receipt import Receipt
-    from ftax.sweeps.bench import JobRuns
+    from ftax.sweeps.processes import JobRuns
 
 _AGAIN = "and the same command measures all of it"
 
@@ -88,11 +87,6 @@ def explain_once(ladder: str) -> bool:
     except OSError:
         return True  # and again the next time
     return True
-
-
-def has_first_screen(result: Shown) -> bool:
-    """Whether all of it is more than what is printed of it first."""
-    return bool(KINDS[result.kind].details)
 
 
 def write_traces(traces: Sequence[Trace], path: Path) -> None:

@@ -28,13 +28,7 @@ _MANY = "Several: separated by commas, or repeated."
 
 @o.takes(
     setting=o.some_of(o.make_setting, without=("dtype", "device", "batch", "sequence")),
-    plan=o.some_of(
-        o.make_plan,
-        without=("mode",),
-        duration="2 for each size, with --quick 0.5",
-        patience="0.5 for each size, with --quick 0",
-        precision="all rounds, 20, with --quick 4",
-    ),
+    plan=o.make_sweep_plan,
     sites=o.make_sites,
     form=o.make_form,
 )
@@ -112,7 +106,7 @@ def sweep(
 ) -> None:
     """Measure the product of models, runtimes, hosts, dtypes, batches, sequences and devices."""
     from ftax.sweeps.results import CELLS_FILE, SweepResults
-    from ftax.sweeps.run import FULL, QUICK, run_sweep
+    from ftax.sweeps.sweep import FULL, QUICK, run_sweep
 
     axes = {
         "models": o.parse_list(model), "runtimes": o.parse_list(runtime),

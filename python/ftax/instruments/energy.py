@@ -3,6 +3,9 @@
 The counter takes in the whole board. What the GPU would have drawn doing nothing is measured apart
 and stated beside the sum, never silently subtracted: a runtime that leaves the GPU waiting pays for
 the waiting too, and that is part of its tax.
+
+The counter moves in steps, 10 to 100 ms apart. A window begins and ends where it was seen to move,
+and how well these two moments are known is stated with the result.
 """
 
 from __future__ import annotations
@@ -10,16 +13,89 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from ftax import _core
-from ftax.errors import UnavailableError, check_number
-from ftax.instruments.counter import CounterPoint, CounterWindow, find_window
+from ftax.errors import UnavailableError, check_number, say_count
 from ftax.instruments.drive import Drive, drive
-from ftax.machines.condition import PositiveFloat
-from ftax.machines.gpu_condition import read_sm_clock
+from ftax.machines.gpu import read_sm_clock
+from ftax.machines.host import PositiveFloat
 from ftax.machines.nvml import NvmlGpu
 from ftax.records.record import Count, Name, PositiveInt, Ratio, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterPoint:
+    """One reading: when (CLOCK_MONOTONIC), the counter, and how many rounds were done by then."""
+
+    at_ns: int
+    energy_mj: int
+    rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterWindow:
+    """From the first step of the counter that was seen to the last.
+
+    Attributes:
+        first, last: the readings that showed these two steps.
+        steps: how often the counter moved after the first of them.
+        resolution_ratio: how wrong the length of the window can be, over that length; with it the
+            power, since the energy between two steps is exact.
+    """
+
+    first: CounterPoint
+    last: CounterPoint
+    steps: int
+    resolution_ratio: float
+
+    @property
+    def energy_j(self) -> float:
+        """What the counter moved by."""
+        return (self.last.energy_mj - self.first.energy_mj) / 1e3
+
+    @property
+    def seconds(self) -> float:
+        """The length of the window."""
+        return (self.last.at_ns - self.first.at_ns) / 1e9
+
+    @property
+    def power_w(self) -> float:
+        """Mean power."""
+        return self.energy_j / self.seconds
+
+
+def find_window(points: Sequence[CounterPoint]) -> CounterWindow:
+    """The longest window that ``points``, in the order of time, contain.
+
+    Raises UnavailableError if the counter moved less than twice ("too short"), or went backwards.
+    """
+    pairs = list(pairwise(points))
+    if any(after.energy_mj < before.energy_mj for before, after in pairs):
+        raise UnavailableError(
+            "the energy counter of the GPU went backwards, as it does when its driver is loaded "
+            "anew: measure again"
+        )
+    moved = [(before, after) for before, after in pairs if after.energy_mj != before.energy_mj]
+    if len(moved) < 2:
+        span_s = (points[-1].at_ns - points[0].at_ns) / 1e9 if points else 0.0
+        raise UnavailableError(
+            f"too short: the energy counter of the GPU moved "
+            f"{say_count(len(moved), 'time')} in {span_s:.2f} s, where two steps are needed; "
+            "measure for longer. A counter that never moves does not work on this GPU or virtual "
+            "machine"
+        )
+    first, last = moved[0], moved[-1]
+    # Each step happened somewhere between the reading that shows it and the one before.
+    uncertain_ns = max(after.at_ns - before.at_ns for before, after in (first, last))
+    return CounterWindow(
+        first=first[1],
+        last=last[1],
+        steps=len(moved) - 1,
+        resolution_ratio=uncertain_ns / (last[1].at_ns - first[1].at_ns),
+    )
+
 
 _WANTED_RATIO = 0.01
 _LEAD_IN_S = 0.5

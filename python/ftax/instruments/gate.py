@@ -19,9 +19,8 @@ from ftax.errors import (
     attempt,
     describe,
 )
-from ftax.records.computed import Computed
 from ftax.records.fields import Rule
-from ftax.records.record import Count, PositiveInt, Record
+from ftax.records.record import Computed, Count, PositiveInt, Record
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import quiet
 

@@ -6,7 +6,7 @@ allocate anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +17,61 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, UnavailableError, attempt, describe
 from ftax.instruments.energy import Energy, IdlePower, measure_energy, measure_idle_power
-from ftax.instruments.memory import PeakMemory, measure_peak_memory
 from ftax.instruments.utilisation import Utilisation, watch_utilisation
 from ftax.machines.nvml import NvmlGpu, check_device, open_gpu
-from ftax.records.record import Name, Record
+from ftax.records.record import Count, Name, Record
 from ftax.timing.candidate import Candidate, Placed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakMemory(Record):
+    """Bytes of one device.
+
+    Attributes:
+        held_bytes: in tensors before the call: weights, inputs, other models.
+        allocated_bytes: most in tensors at one time during the call, ``held_bytes`` included.
+        reserved_bytes: most that torch's allocator held at one time, rounding, fragments and the
+            private pools of CUDA graphs included.
+        device_bytes: in use on the whole device after the call, by all allocators and processes.
+    """
+
+    held_bytes: Count
+    allocated_bytes: Count
+    reserved_bytes: Count
+    device_bytes: Count
+
+    @property
+    def call_bytes(self) -> int:
+        """What the call itself added at its peak."""
+        return self.allocated_bytes - self.held_bytes
+
+
+def measure_peak_memory(
+    function: Callable[[], object], *, device: str, cuda: Any = torch.cuda
+) -> PeakMemory:
+    """Call ``function`` twice and return the peak of the second call.
+
+    The first call lets libraries take workspaces that they keep. Unused memory that torch has
+    cached goes back to the device in between, so call this after all timing. ``cuda`` stands in
+    for torch.cuda.
+    """
+    function()
+    cuda.synchronize(device)
+    cuda.empty_cache()
+    cuda.reset_peak_memory_stats(device)
+    held_bytes = cuda.memory_allocated(device)
+    result = function()  # outputs count: they live at the same time as what made them
+    cuda.synchronize(device)
+    free_bytes, total_bytes = cuda.mem_get_info(device)
+    peak = PeakMemory(
+        held_bytes=held_bytes,
+        allocated_bytes=cuda.max_memory_allocated(device),
+        reserved_bytes=cuda.max_memory_reserved(device),
+        device_bytes=total_bytes - free_bytes,
+    )
+    del result
+    return peak
+
 
 _T = TypeVar("_T")
 _UNREAD = UnavailableError("interrupted before memory was read")

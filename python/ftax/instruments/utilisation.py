@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.instruments.drive import drive
-from ftax.machines.condition import PositiveFloat
+from ftax.machines.host import PositiveFloat
 from ftax.machines.nvml import NvmlGpu
 from ftax.records.fields import Rule
 from ftax.records.record import Record

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from ftax.ladders.findings import Findings
 from ftax.ladders.ladder import AUTOGRAD
 from ftax.ladders.lines import Line
+from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import BAKED, IN_THE_MEAN, RuntimeRow
 from ftax.runtimes.adoption import find_lines
 from ftax.timing.candidate import name_caller
@@ -31,18 +31,18 @@ _GIVEN = {
 }
 
 
-def recommend(findings: Findings) -> str:
+def recommend(receipt: Receipt) -> str:
     """Host-bound or device-bound, the largest tax, and what gives most of it back."""
-    if findings.work_problem:
-        return _say_not_the_same(findings)
+    if receipt.work_problem:
+        return _say_not_the_same(receipt)
     sentences = [
-        _say_what_binds(findings),
-        _say_largest_line(findings),
-        _say_waits(findings),
+        _say_what_binds(receipt),
+        _say_largest_line(receipt),
+        _say_waits(receipt),
     ]
-    stand_ins = findings.ladder.stand_ins
+    stand_ins = receipt.ladder.stand_ins
     rows = [
-        row for row in findings.runtimes
+        row for row in receipt.runtimes
         if row.measurement.place in stand_ins or not row.is_rung  # others are instruments
     ]  # fmt: skip
     able = [row for row in rows if row.is_faster and not row.excluded]
@@ -50,28 +50,28 @@ def recommend(findings: Findings) -> str:
     same = next((places[place] for place in stand_ins if place in places), None)
     other = next((row for row in able if row.measurement.place not in stand_ins), None)
     if same is not None:
-        sentences.append(_say_same_work(findings, same))
+        sentences.append(_say_same_work(receipt, same))
     if other is not None:
-        sentences.append(_say_alternative(findings, other, same))
+        sentences.append(_say_alternative(receipt, other, same))
     if same is None and other is None:
         sentences.append(
-            f"No other runtime measured here is faster than {findings.ladder.top} for certain."
+            f"No other runtime measured here is faster than {receipt.ladder.top} for certain."
         )
     sentences.append(_say_excluded(rows, other or same))
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _say_not_the_same(findings: Findings) -> str:
+def _say_not_the_same(receipt: Receipt) -> str:
     return (
-        f"Not the same work: {findings.work_problem}. So there is no tax to tell, and no "
+        f"Not the same work: {receipt.work_problem}. So there is no tax to tell, and no "
         "runtime that could take the model's place; measure a step whose work does not change."
     )
 
 
-def adopt(findings: Findings) -> str:
+def adopt(receipt: Receipt) -> str:
     """The lines of code that put in the model's place the fastest runtime which is faster for
     certain and gives its outputs; "" if there is none."""
-    row = next(iter(list_adoptable(findings)), None)
+    row = next(iter(list_adoptable(receipt)), None)
     if row is None:
         return ""
     is_step = row.measurement.cell.step != "forward"
@@ -79,12 +79,12 @@ def adopt(findings: Findings) -> str:
     return f"{title}{_GIVEN[is_step]}{find_code(row)}"
 
 
-def list_adoptable(findings: Findings) -> list[RuntimeRow]:
+def list_adoptable(receipt: Receipt) -> list[RuntimeRow]:
     """The runtimes that Python can call, that are faster for certain and give the model's outputs,
     and for which there is code; fastest first."""
     return [
         row
-        for row in findings.runtimes
+        for row in receipt.runtimes
         if row.measurement.cell.host == "python"
         and row.is_faster
         and not row.excluded
@@ -104,10 +104,10 @@ def find_code(row: RuntimeRow, *, brief: bool = False) -> str:
     )
 
 
-def _say_waits(findings: Findings) -> str:
+def _say_waits(receipt: Receipt) -> str:
     """How often the first rung waits for the device, and what of that nothing hides."""
-    top = findings.rungs[0]
-    found = (item.waits for item in findings.evidence if item.place == top.place)
+    top = receipt.rungs[0]
+    found = (item.waits for item in receipt.evidence if item.place == top.place)
     waits = next((item for item in found if item is not None and any(item.counts)), None)
     if waits is None:
         return ""
@@ -122,27 +122,27 @@ def _say_waits(findings: Findings) -> str:
     )
 
 
-def compute_tax_share(findings: Findings) -> tuple[float, float, float] | None:
+def compute_tax_share(receipt: Receipt) -> tuple[float, float, float] | None:
     """The share of the latency in which no kernel, copy or fill keeps the device busy, and the ends
     of its interval; None on a CPU, and without a reliable trace."""
-    kernels, latency = findings.lines[-1], findings.rungs[0].interval_ns
+    kernels, latency = receipt.lines[-1], receipt.rungs[0].interval_ns
     if not kernels.is_kernels or kernels.interval_ns is None or latency is None:
         return None
     # The extremes of both intervals: wider than need be, and right whatever their correlation.
     low = 1 - kernels.interval_ns[1] / latency[0]
     high = 1 - kernels.interval_ns[0] / latency[1]
-    return 1 - kernels.time_ns / findings.latency_ns, low, high
+    return 1 - kernels.time_ns / receipt.latency_ns, low, high
 
 
-def _say_what_binds(findings: Findings) -> str:
+def _say_what_binds(receipt: Receipt) -> str:
     """On a GPU the share of tax, by the busy time that the receipt's last line has."""
-    found, where = compute_tax_share(findings), f"at batch {findings.rungs[0].cell.batch}"
+    found, where = compute_tax_share(receipt), f"at batch {receipt.rungs[0].cell.batch}"
     if found is None:
-        return _say_python(findings)
-    if doubt := findings.lines[-1].doubt:
+        return _say_python(receipt)
+    if doubt := receipt.lines[-1].doubt:
         return f"Whether host or device binds {where} is {NOT_RESOLVED}: {doubt}."
     share, low, high = found
-    what = f"{share:.0%} ({low:.0%} to {high:.0%}) of {format_time(findings.latency_ns)} is tax"
+    what = f"{share:.0%} ({low:.0%} to {high:.0%}) of {format_time(receipt.latency_ns)} is tax"
     if low > 0.5:
         return f"Host-bound {where}: {what}."
     if high < 0.5:
@@ -151,43 +151,43 @@ def _say_what_binds(findings: Findings) -> str:
     return f"Whether host or device binds {where} is not resolved: {what}."
 
 
-def _say_python(findings: Findings) -> str:
+def _say_python(receipt: Receipt) -> str:
     """Without busy time (a CPU, or no trace): the cost of Python is what the ladder knows."""
-    tax = findings.python_tax_ns
+    tax = receipt.python_tax_ns
     if tax is None:
         return ""
     time_ns, interval = tax
-    total = format_time(findings.latency_ns)
-    without = findings.ladder.without_python
-    tape = next(rung for rung in findings.rungs if rung.place == without)  # or there is no tax
-    if doubt := find_doubt_of([findings.rungs[0], tape]):
+    total = format_time(receipt.latency_ns)
+    without = receipt.ladder.without_python
+    tape = next(rung for rung in receipt.rungs if rung.place == without)  # or there is no tax
+    if doubt := find_doubt_of([receipt.rungs[0], tape]):
         return f"Python's cost is {NOT_RESOLVED}: {doubt}."
     if interval is None or interval[0] <= 0:
         return f"Python's cost is not resolved: {format_interval(interval)} of {total}."
     return (
         f"Python costs {format_time(time_ns)} of {total} "
-        f"({time_ns / findings.latency_ns:.0%}; {format_interval(interval)})."
-        f"{_say_with_autograd(findings, tape)}"
+        f"({time_ns / receipt.latency_ns:.0%}; {format_interval(interval)})."
+        f"{_say_with_autograd(receipt, tape)}"
     )
 
 
-def _say_with_autograd(findings: Findings, tape: Measurement) -> str:
+def _say_with_autograd(receipt: Receipt, tape: Measurement) -> str:
     """Where there is a rung below autograd too: what both cost."""
-    lowest = findings.rungs[-1]
-    if lowest.place == tape.place or lowest.doubt or findings.ladder.name != AUTOGRAD.name:
+    lowest = receipt.rungs[-1]
+    if lowest.place == tape.place or lowest.doubt or receipt.ladder.name != AUTOGRAD.name:
         return ""
-    both_ns, interval = compute_difference(findings.rungs, 0, len(findings.rungs) - 1)
+    both_ns, interval = compute_difference(receipt.rungs, 0, len(receipt.rungs) - 1)
     if interval is None or interval[0] <= 0:
         return ""
-    share = both_ns / findings.latency_ns
+    share = both_ns / receipt.latency_ns
     return (
         f" With autograd it is {format_time(both_ns)} ({share:.0%}; {format_interval(interval)})."
     )
 
 
-def _say_largest_line(findings: Findings) -> str:
+def _say_largest_line(receipt: Receipt) -> str:
     taxes: list[Line] = [
-        line for line in findings.lines if line.resolved and line.lower and line.time_ns > 0
+        line for line in receipt.lines if line.resolved and line.lower and line.time_ns > 0
     ]
     if not taxes:
         return ""
@@ -210,10 +210,10 @@ def _say(line: Line) -> str:
     )
 
 
-def _say_same_work(findings: Findings, row: RuntimeRow) -> str:
+def _say_same_work(receipt: Receipt, row: RuntimeRow) -> str:
     place = row.measurement.place
-    work = next((item for item in findings.evidence if item.place == place), None)
-    what = findings.ladder.stand_ins[place]
+    work = next((item for item in receipt.evidence if item.place == place), None)
+    what = receipt.ladder.stand_ins[place]
     kernels = "kernels" if work is not None and work.same_kernels else "operators"
     if work is not None and work.same_kernels is False:
         kernels = "operators, with other kernels,"
@@ -222,7 +222,7 @@ def _say_same_work(findings: Findings, row: RuntimeRow) -> str:
     return f"{what} of the same {kernels} {_say_gain(row)}."
 
 
-def _say_alternative(findings: Findings, row: RuntimeRow, same: RuntimeRow | None) -> str:
+def _say_alternative(receipt: Receipt, row: RuntimeRow, same: RuntimeRow | None) -> str:
     cell = row.measurement.cell
     name = f"{cell.runtime} called from {name_caller(cell.host)}"
     if cell.runtime == "eager":  # beside the rungs of compiled code
@@ -230,7 +230,7 @@ def _say_alternative(findings: Findings, row: RuntimeRow, same: RuntimeRow | Non
     sentence = f"{name} {_say_gain(row)}{_say_split(row)}{_say_pay_back(row)}"
     if same is None:
         return f"{sentence}."
-    measured = (*findings.rungs, *findings.others)
+    measured = (*receipt.rungs, *receipt.others)
     saved_ns, interval = compute_difference(
         measured, measured.index(same.measurement), measured.index(row.measurement)
     )

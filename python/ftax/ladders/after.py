@@ -20,12 +20,10 @@ from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.choice import TaxOptions
 from ftax.ladders.floors import measure_floors
-from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
+from ftax.ladders.look import TraceJob, gate_runners, put_reference_first, trace_runners
 from ftax.ladders.receipt import OperatorCost, Receipt
-from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model
-from ftax.steps.step_module import StepModule
 from ftax.tape.tape import preserve_state
 from ftax.tape.waits import find_waits
 from ftax.timing.candidate import Candidate, Placed
@@ -178,14 +176,12 @@ def _time_operators(after: AfterRounds) -> None:
 def _time_phases(after: AfterRounds) -> None:
     """Of Python eager, as the step is written."""
     loaded = after.workspace.loaded
-    module = loaded.module
-    assert isinstance(module, StepModule)
 
     def run() -> None:  # what the model raises, costs the phases and not the receipt
-        call_model(lambda: module.call_on_next(loaded.args, dict(loaded.kwargs)))
+        call_model(loaded.call_on_next)
 
     with preserve_state(loaded), loaded.guard():
-        phases = time_phases(run, loaded.prepare, loaded.device, module.feeds)
+        phases = time_phases(run, loaded.prepare, loaded.device, loaded.feeds)
     after.add(phases=phases)
     after.warn(*_describe_loader(after.receipt.loader_ns))
 
@@ -247,8 +243,7 @@ def _trace(after: AfterRounds) -> None:
 
 
 def _has_feeds(after: AfterRounds) -> bool:
-    module = after.workspace.loaded.module
-    return isinstance(module, StepModule) and bool(module.feeds)
+    return bool(after.workspace.loaded.feeds)
 
 
 def _wants_look(after: AfterRounds) -> bool:

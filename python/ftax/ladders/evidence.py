@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from ftax.instruments.gate import Gated
-from ftax.instruments.trace.durations import compare_durations
 from ftax.instruments.trace.integrity import judge
-from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets, compute_lacking
+from ftax.instruments.trace.kernel_set import (
+    KernelSet,
+    compare_durations,
+    compare_kernel_sets,
+    compute_lacking,
+)
 from ftax.instruments.trace.names import shorten_all
-from ftax.instruments.trace.timeline import Timeline, compute_timeline
-from ftax.instruments.trace.waits import Waits, compute_waits
+from ftax.instruments.trace.timeline import Timeline, Waits, compute_timeline, compute_waits
 from ftax.records.record import Count, Name, Ratio, Record
 from ftax.timing.candidate import Placed
 from ftax.timing.statistics import compute_interval, compute_mean
@@ -174,9 +177,9 @@ class RungEvidence(Placed, Record):
 
 def note_reference(ladder: Ladder, evidence: Sequence[RungEvidence]) -> Ladder:
     """The ladder, with its first rung as the reference where the other one that it names was not
-    traced, or was itself held against the first, as records of older versions have it."""
-    own = next((item for item in evidence if item.place == ladder.reference[0]), None)
-    return replace(ladder, compared=None) if own is None or own.other_kernels else ladder
+    traced."""
+    is_traced = any(item.place == ladder.reference[0] for item in evidence)
+    return ladder if is_traced else replace(ladder, compared=None)
 
 
 def compare_work(

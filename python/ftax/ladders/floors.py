@@ -16,6 +16,7 @@ from ftax.errors import UnavailableError, describe
 from ftax.instruments.gate import measure_gate
 from ftax.steps.setting import normalize_device
 from ftax.tape.recording import dispatch_key_works, record_fragment
+from ftax.timing.session import Plan
 
 _BURST = 200  # launches: long enough for a mean, short enough for any launch queue
 
@@ -94,13 +95,8 @@ def _time_launches() -> list[Floor]:
 
 
 def _time(runner: _core.Runner, samples: int) -> float:
-    plan = _core.RoundPlan()
-    rule = plan.rule
-    rule.fixed = True
-    rule.min_rounds = rule.max_rounds = 5
-    plan.rule = rule
+    plan = Plan(rounds=5, warmup=50).to_core()
     plan.samples_per_round = samples
-    plan.warmup.iterations = 50
     result = _core.measure_rounds([runner], plan)
     (rounds,) = result.runners
     if result.stop_reason == "interrupted":

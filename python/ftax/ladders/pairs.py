@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ftax.errors import FtaxError, RunnerError
-from ftax.machines.gpu_condition import expect_idle
+from ftax.machines.gpu import expect_idle
 from ftax.runtimes.prepare import prepare
 from ftax.steps.given import use_threads
 from ftax.steps.loaded import MeasuredModel

@@ -1,7 +1,8 @@
 """The receipt: where the microseconds of one inference go, and what other runtimes would give back.
 
 A receipt stores measurements; its lines are computed from their raw samples each time they are
-asked for, so the file cannot say one thing and its samples another.
+asked for, so the file cannot say one thing and its samples another. Advice stands above it, and is
+found by name, as what draws a record is.
 """
 
 from __future__ import annotations
@@ -15,19 +16,26 @@ from ftax.instruments.energy import EnergyLine, compute_energy_tax
 from ftax.instruments.phases import Phase
 from ftax.instruments.readings import GpuReadings
 from ftax.instruments.trace.timeline import Timeline
-from ftax.ladders.advice import adopt, recommend
-from ftax.ladders.findings import Findings
-from ftax.ladders.lines import check_stored_lines
+from ftax.ladders.evidence import RungEvidence
+from ftax.ladders.ladder import EAGER, Ladder, find_ladder
+from ftax.ladders.lines import Line, check_stored_lines, compute_lines
+from ftax.ladders.rows import RuntimeRow, compute_rows
 from ftax.records.fields import FrozenMap
+from ftax.records.kinds import find
 from ftax.records.record import Count, Name, Record
+from ftax.records.result import Result
 from ftax.steps.feeds import LOADER
 from ftax.tape.waits import Wait
 from ftax.timing.candidate import Placed
+from ftax.timing.differences import compute_difference
 from ftax.timing.measurement import (
+    Measurement,
     describe_doubts,
     describe_page_faults,
     describe_slow_calls,
+    format_measured,
 )
+from ftax.timing.trust import NOT_RESOLVED
 
 FIRST = "first"  # of the preparation: what a reader has to know before any number
 _MOST_OF_TAPE = 2.0  # that operator calls take, looked at one by one
@@ -61,11 +69,18 @@ class Unavailable(Placed, Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt(Findings):
+class Receipt(Result):
     """Rungs and alternatives of one model, measured in the same interleaved rounds, and what was
     looked at closer afterwards.
 
     Attributes:
+        ladder_name: whose rungs these are.
+        rungs: from the first one down; at least one.
+        others: the alternatives, in the order of measurement.
+        evidence: on a GPU, what each rung and alternative ran there, gathered after the rounds.
+        outside_ns: of a function, how long a call is outside of torch, in rounds of its own; empty
+            where it is next to nothing.
+        throughputs: the same runtimes with requests back to back, if that was asked for.
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
         waits: on a GPU, where Python eager waits for the device.
@@ -77,6 +92,12 @@ class Receipt(Findings):
 
     kind: ClassVar[str] = "receipt"
 
+    ladder_name: Name = EAGER.name
+    rungs: tuple[Measurement, ...]
+    others: tuple[Measurement, ...] = ()
+    evidence: tuple[RungEvidence, ...] = ()
+    outside_ns: tuple[float, ...] = ()
+    throughputs: tuple[Measurement, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
     phases: tuple[Phase, ...] = ()
@@ -106,6 +127,80 @@ class Receipt(Findings):
             )
 
     @property
+    def ladder(self) -> Ladder:
+        """Whose rungs these are."""
+        return find_ladder(self.ladder_name)
+
+    @property
+    def latency_ns(self) -> float:
+        """Latency of the first rung."""
+        return self.rungs[0].latency_ns
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Parts of the latency, top to bottom; their times sum to it exactly."""
+        return compute_lines(
+            self.rungs, self.evidence, ladder=self.ladder, outside_ns=self.outside_ns
+        )
+
+    @property
+    def work_problem(self) -> str:
+        """How calls of the first rung differed while they were timed; "" if that was not seen."""
+        return self.rungs[0].work_problem
+
+    @property
+    def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:
+        """The first rung minus the first without Python, with its interval; None if that was not
+        measured, and if the first one's calls were not all the same work."""
+        places = [rung.place for rung in self.rungs]
+        without = self.ladder.without_python
+        if self.work_problem or without not in places:
+            return None
+        return compute_difference(self.rungs, 0, places.index(without))
+
+    @property
+    def label(self) -> str:
+        """What the user calls it: "before"."""
+        return self.rungs[0].label
+
+    def with_label(self, label: str) -> Self:
+        """The same, all measurements under another label."""
+        labelled = {
+            name: tuple(item.with_label(label) for item in getattr(self, name))
+            for name in ("rungs", "others", "throughputs")
+        }
+        return replace(self, **labelled)  # type: ignore[arg-type]  # of the fields' own types
+
+    def describe(self) -> str:
+        """The latency and the share of each line, in a line."""
+        cell, top = self.rungs[0].cell, self.rungs[0]
+        name = f"{self.label}: " if self.label else ""
+        parts = ", ".join(
+            f"{line.name} {NOT_RESOLVED if line.doubt else f'{line.share_ratio:.0%}'}"
+            for line in self.lines
+        )
+        return (
+            f"{name}{cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}: "
+            f"{format_measured(top)}, of which {parts}; "
+            f"{len(self.rungs) + len(self.others)} runtimes"
+        )
+
+    @property
+    def runtimes(self) -> tuple[RuntimeRow, ...]:
+        """Rungs and alternatives, fastest first: what each saves, and of what."""
+        return compute_rows(
+            (*self.rungs, *self.others),
+            self.evidence,
+            self.throughputs,
+            ladder=self.ladder,
+        )
+
+    @property
+    def alternatives(self) -> tuple[RuntimeRow, ...]:
+        """The runtimes beside the ladder, fastest first."""
+        return tuple(row for row in self.runtimes if not row.is_rung)
+
+    @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended its rounds, or what was looked at afterwards."""
         after = self.preparation.get("interrupted") is True
@@ -118,14 +213,14 @@ class Receipt(Findings):
     @property
     def recommendation(self) -> str:
         """What the numbers advise, in sentences."""
-        return recommend(self)
+        return str(find("ftax.ladders.advice:recommend")(self))
 
     @property
     def adoption(self) -> str:
         """Python code without ftax, from ``model`` and ``inputs`` (the tensors of one request) to
         ``outputs``: it adopts the fastest of the runtimes that are faster for certain and give the
         model's outputs. "" if there is none."""
-        return adopt(self)
+        return str(find("ftax.ladders.advice:adopt")(self))
 
     @property
     def loader_ns(self) -> float:

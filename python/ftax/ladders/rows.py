@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder
-from ftax.timing.candidate import Place
+from ftax.timing.candidate import Place, Preparation
 from ftax.timing.checks import Checks
 from ftax.timing.differences import compute_intervals, find_doubt_of
 from ftax.timing.measurement import Measurement
-from ftax.timing.preparation import Preparation
 from ftax.timing.units import format_time
 
 Ends = tuple[float, float]

@@ -1,8 +1,8 @@
 """The public functions that measure receipts: every rung and every alternative in the same rounds.
 
-They load the model and say what a receipt shall hold; `ftax.ladders.run` measures it. Their
-keywords stand in `TaxKeywords` for who calls, and with their defaults in `TaxOptions`, which is
-what measuring is given.
+They load the model and say what a receipt shall hold; `ftax.ladders.measure_receipt` measures
+it. Their keywords stand in `TaxKeywords` for who calls, and with their defaults in `TaxOptions`,
+which is what measuring is given.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _run(
 ) -> tuple[Receipt, tuple[Trace, ...]]:
     """The receipt; of a CPU on which requests of several threads waited for CPUs, that of one
     thread, unless the user has asked for a number of threads."""
-    from ftax.ladders.run import run_tax
+    from ftax.ladders.measure_receipt import run_tax
 
     threads = torch.get_num_threads()
     is_free = loaded.setting.threads is None and loaded.device == "cpu" and threads > 1

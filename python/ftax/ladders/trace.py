@@ -45,7 +45,7 @@ def trace(
         UnavailableError: no CUPTI, or another profiler is using it.
         RunnerError: the model failed.
     """
-    from ftax.instruments.trace.run import detach, trace_prepared
+    from ftax.instruments.trace.tracer import detach, trace_prepared
 
     check_count("iterations", iterations)
     setting = read_setting(options, trace.__kwdefaults__)

@@ -27,22 +27,22 @@ from ftax.captures.captured import Captured
 from ftax.captures.entry import find_options
 from ftax.captures.options import Options
 from ftax.errors import InvalidArgumentError, name_type
-from ftax.ladders.comparison import Item, check_names, compare_results
-from ftax.ladders.findings import Findings
+from ftax.ladders.compare_results import Item, check_names, compare_results
 from ftax.ladders.pairs import DURATION_S, PairRuns, PairSide, make_pair_plan, run_pairs
+from ftax.ladders.receipt import Receipt
 from ftax.runtimes.prepare import open_capture, prepare
 from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting, SettingOptions, read_setting
 from ftax.steps.step import Step
 from ftax.timing.comparison import DEFAULT_CONFIDENCE, DEFAULT_MARGIN, Comparison
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from ftax.timing.interrupts import hold, interruptible
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, Progress, choose_plan, measure_together, require
 from ftax.timing.watched import ProgressChoice, watched
 
-_RESULTS = (Measurement, Findings, HostComparison)
+_RESULTS = (Measurement, Receipt, HostComparison)
 _IMPORTED_S = time.time()  # code that was changed later may not be what this process runs
 
 Given = Item | Model | Captured | Sequence[Item] | tuple[nn.Module, Any]

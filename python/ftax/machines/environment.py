@@ -1,4 +1,4 @@
-"""The record of an environment, put together from its parts."""
+"""The record of an environment, put together from its parts, and what of it could disturb."""
 
 import os
 import re
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ftax.errors import InvalidArgumentError
-from ftax.machines.condition import Condition, collect_condition
 from ftax.machines.gpu import GpuFacts, collect_gpu
-from ftax.machines.host import HostFacts, collect_host
+from ftax.machines.host import Condition, HostFacts, collect_condition, collect_host
 from ftax.machines.settings import Settings, collect_settings
 from ftax.machines.software import SoftwareFacts, SourceFacts, collect_software, collect_source
 from ftax.records.fields import Rule
@@ -57,3 +56,36 @@ def collect_environment(*, device: str = "cpu") -> Environment:
         source=collect_source(),
         condition=collect_condition(),
     )
+
+
+def find_concerns(environment: Environment) -> list[str]:
+    """What could disturb a measurement here, in sentences with a remedy; none on a quiet, bare
+    machine."""
+    host = environment.host
+    concerns = []
+    if host.virtualised:
+        name = host.hypervisor or "an unknown hypervisor"
+        concerns.append(
+            f"this is a virtual machine ({name}): floors are higher than on bare metal, and others "
+            "may take CPU time (steal is recorded with each round)"
+        )
+    if host.governor and set(host.governor.split("+")) - {"performance"}:
+        concerns.append(
+            f"the frequency governor is {host.governor}: `cpupower frequency-set -g performance` "
+            "makes latencies steadier"
+        )
+    if host.smt:
+        concerns.append(
+            "cores run two threads each: pin to one thread a core with --cpus for steadier numbers"
+        )
+    load = environment.condition.load_average[0]
+    if load > 0.5 * host.usable_cpus:
+        concerns.append(
+            f"the load average is {load:.1f} on {host.usable_cpus} CPUs: something else is running"
+        )
+    if environment.settings.num_threads > host.usable_cpus:
+        concerns.append(
+            f"torch uses {environment.settings.num_threads} threads on {host.usable_cpus} usable "
+            "CPUs: set OMP_NUM_THREADS or --threads"
+        )
+    return concerns

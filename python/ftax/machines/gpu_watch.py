@@ -11,7 +11,7 @@ from typing import Any
 
 from ftax import _core
 from ftax.errors import UnavailableError
-from ftax.machines.gpu_condition import (
+from ftax.machines.gpu import (
     IDLE,
     SLOWING,
     GpuCondition,

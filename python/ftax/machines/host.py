@@ -1,15 +1,37 @@
-"""The machine itself: what stays the same while a process runs, but for the CPUs it may use."""
+"""The machine itself: what stays the same while a process runs, and its passing state.
+
+Both are read from small files of /proc and /sys, where a missing file is an answer: unknown.
+"""
 
 import functools
 import os
 import platform
 import subprocess
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 
-from ftax.machines import _files
-from ftax.machines._files import read_cpu_fields, read_number, read_text
-from ftax.records.record import Name, PositiveInt, Record
+from ftax.records.fields import Rule
+from ftax.records.record import Count, Name, PositiveInt, Record
+
+# Replaced in tests by a directory that describes another machine.
+SYSTEM_ROOT = Path("/")
+
+
+def _is_utc(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).utcoffset() == timedelta(0)
+    except ValueError:
+        return False
+
+
+UtcTime = Annotated[str, Rule("an ISO 8601 time in UTC (2026-01-31T12:00:00.000+00:00)", _is_utc)]
+PositiveFloat = Annotated[float, Rule("a number above 0", lambda value: value > 0)]
+LoadAverage = Annotated[
+    tuple[float, ...],
+    Rule("three numbers of at least 0", lambda loads: len(loads) == 3 and min(loads) >= 0),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +79,7 @@ def collect_host() -> HostFacts:
 
 def _count_cores() -> int | None:
     cores = set()
-    for topology in Path(_files.SYSTEM_ROOT / "sys/devices/system/cpu").glob("cpu[0-9]*/topology"):
+    for topology in Path(SYSTEM_ROOT / "sys/devices/system/cpu").glob("cpu[0-9]*/topology"):
         # The threads that share a core name it, whatever the numbering of packages and dies.
         cores.add(read_text(f"{topology}/thread_siblings_list"))
     cores.discard(None)
@@ -104,3 +126,63 @@ def _read_distribution() -> str | None:
         return platform.freedesktop_os_release().get("PRETTY_NAME")
     except OSError:
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition(Record):
+    """What the machine was like at one moment."""
+
+    utc: UtcTime
+    load_average: LoadAverage  # runnable threads, over 1, 5 and 15 minutes
+    steal_ticks: Count | None  # since boot, all CPUs; given to others by the hypervisor
+    ticks_hz: PositiveInt  # how many ticks make a second
+    cpu_low_mhz: PositiveFloat | None  # slowest usable CPU; None where the kernel does not say
+    cpu_high_mhz: PositiveFloat | None  # fastest usable CPU
+
+
+def collect_condition() -> Condition:
+    """Read load, steal time and CPU clocks; for before and after a measurement."""
+    clocks = [float(cpu["cpu MHz"]) for cpu in read_cpu_fields() if "cpu MHz" in cpu]
+    return Condition(
+        utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        load_average=os.getloadavg(),
+        steal_ticks=_read_steal_ticks(),
+        ticks_hz=os.sysconf("SC_CLK_TCK"),
+        cpu_low_mhz=min(clocks, default=None),
+        cpu_high_mhz=max(clocks, default=None),
+    )
+
+
+def _read_steal_ticks() -> int | None:
+    # proc(5), /proc/stat: "cpu" user nice system idle iowait irq softirq steal ...
+    for line in (read_text("proc/stat") or "").splitlines():
+        words = line.split()
+        if words[:1] == ["cpu"] and len(words) > 8:
+            return int(words[8])
+    return None
+
+
+def read_text(path: str) -> str | None:
+    """Return the stripped content of `path` (relative to the root), None if it cannot be read."""
+    try:
+        return (SYSTEM_ROOT / path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def read_number(path: str) -> int | None:
+    """Return the integer that `path` holds, None if it holds none."""
+    text = read_text(path)
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def read_cpu_fields() -> list[dict[str, str]]:
+    """Return the fields of each CPU in /proc/cpuinfo that this process may run on."""
+    usable = os.sched_getaffinity(0)
+    cpus = []
+    for block in (read_text("proc/cpuinfo") or "").split("\n\n"):
+        pairs = (line.partition(":") for line in block.splitlines())
+        fields = {name.strip(): value.strip() for name, _, value in pairs}
+        if fields.get("processor", "").isdigit() and int(fields["processor"]) in usable:
+            cpus.append(fields)
+    return cpus

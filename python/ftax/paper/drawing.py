@@ -140,9 +140,11 @@ def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, Style], hands: Seque
             "markerfacecolor": colour if series.measured else "white",
         }
         if panel.shows == "share":
-            _draw_share(axes, series, look)
+            shares = {point: point.share_pct for point in series.points}
+            _draw_line(axes, {p: share for p, share in shares.items() if share is not None}, look)
         else:
-            _draw_latency(axes, series, look)
+            _draw_line(axes, {point: point.latency_ms for point in series.points}, look)
+            _draw_intervals(axes, series.points, colour)
         if panel.shows == "split":
             _draw_busy(axes, series, colour)
     if panel.scale == "linear" or panel.shows == "split":
@@ -174,27 +176,21 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
     axes.minorticks_off()
 
 
-def _draw_latency(axes: Axes, series: Series, look: dict[str, Any]) -> None:
-    points = series.points
-    axes.plot(_xs(points), [point.latency_ms for point in points], **look)
-    _draw_rings(axes, {point.x: point.latency_ms for point in points if point.doubt})
+def _draw_line(axes: Axes, values: Mapping[Point, float], look: dict[str, Any]) -> None:
+    """The values of points, with rings around what is not to go by, or was measured beside
+    others."""
+    axes.plot(_xs([*values]), list(values.values()), **look)
+    doubtful = [point for point in values if point.doubt]
+    axes.plot(_xs(doubtful), [values[point] for point in doubtful], **_RING)
+
+
+def _draw_intervals(axes: Axes, points: Sequence[Point], colour: str) -> None:
     known = [point for point in points if point.low_ms is not None and point.high_ms is not None]
     lows, highs = [point.low_ms for point in known], [point.high_ms for point in known]
     if len(known) > 1:
-        axes.fill_between(_xs(known), lows, highs, color=look["color"], alpha=0.2, linewidth=0)  # type: ignore[arg-type]
+        axes.fill_between(_xs(known), lows, highs, color=colour, alpha=0.2, linewidth=0)  # type: ignore[arg-type]
     elif known:
-        axes.vlines(_xs(known), lows, highs, color=look["color"])  # type: ignore[arg-type]
-
-
-def _draw_share(axes: Axes, series: Series, look: dict[str, Any]) -> None:
-    known = [point for point in series.points if point.share_pct is not None]
-    axes.plot(_xs(known), [point.share_pct for point in known], **look)  # type: ignore[arg-type]
-    _draw_rings(axes, {point.x: point.share_pct or 0.0 for point in known if point.doubt})
-
-
-def _draw_rings(axes: Axes, places: Mapping[float, float]) -> None:
-    """Around what is not to go by, or was measured beside others."""
-    axes.plot(list(places), list(places.values()), **_RING)
+        axes.vlines(_xs(known), lows, highs, color=colour)  # type: ignore[arg-type]
 
 
 def _draw_busy(axes: Axes, series: Series, colour: str) -> None:

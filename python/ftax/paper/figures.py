@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ftax.paper.plots import BASELINE_GPU, PAPER_RUNTIMES, Line, Plot, Printed, raw_run
+from ftax.paper.reference import BASELINE_GPU, PAPER_GPUS, PAPER_RUNTIMES, raw_run
+from ftax.paper.sheet import Line, Plot, Printed
 from ftax.paper.study_setting import SOUND_LENGTH, TEXT_LENGTH
 
 _BOTH = ("fp16", "fp32")
 _FRAMEWORKS = ("eager", "torchscript", "onnxruntime")
-# From the oldest architecture to the newest, as in Table 2.
-_PAPER_GPUS = ("1080Ti", "V100", "2080Ti", "RTX-8000", "3090", "A6000", "A100")
 
 # The zoo's names, and the paper's.
 _MAIN = (  # with their titles and lengths
@@ -158,7 +157,7 @@ def make_fig9() -> tuple[Plot, ...]:
             where = _where(9, model=paper, dtype=dtype)
             printed = [
                 Printed(label=gpu, style=gpu, where={**where, "device": gpu}, source=gpu)
-                for gpu in _PAPER_GPUS
+                for gpu in PAPER_GPUS
             ]
             plots.append(_plot(f"{title}, eager, {dtype}", dtype, [pair], also=printed))
     return tuple(plots)

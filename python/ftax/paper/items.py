@@ -15,12 +15,10 @@ from typing import Literal
 
 from ftax.errors import InvalidArgumentError, suggest
 from ftax.paper import figures, tables
-from ftax.paper.claims.arithmetic import knee
 from ftax.paper.claims.testing import required_cells
 from ftax.paper.machine_view import View
-from ftax.paper.plots import Plot, make_panels
-from ftax.paper.sheet import Gap, Panel, Sheet
-from ftax.paper.study_setting import TEXT_LENGTH, StudySetting, Want
+from ftax.paper.sheet import Panel, Plot, Sheet, make_panels
+from ftax.paper.study_setting import TEXT_LENGTH, Gap, StudySetting, Want
 from ftax.paper.tables import read_scaling
 from ftax.reports.table import Rows
 from ftax.sweeps.grid import Grid
@@ -54,11 +52,9 @@ class Item:
         if self.make_panels is None:
             raise InvalidArgumentError(f"{self.name} is a table; use its make_table")
         number = self.name.removeprefix("fig")
-        tiny = (
-            "; tiny models: only the shapes of the curves mean anything"
-            if _is_any_tiny(views)
-            else ""
-        )
+        tiny = ""
+        if any(view.tiny for view in views):
+            tiny = "; tiny models: only the shapes of the curves mean anything"
         drift = ""
         if any(view.drift for view in views):
             drift = ", with the machine's drift between sessions"
@@ -70,10 +66,6 @@ class Item:
             note=f"{self.shows} Bands and whiskers: 95 % intervals{drift}{tiny}{gaps}.",
             panels=self.make_panels(views),
         )
-
-
-def _is_any_tiny(views: Sequence[View]) -> bool:
-    return any(view.tiny for view in views)
 
 
 def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Plot, ...]]) -> Item:
@@ -171,8 +163,6 @@ def make_wants(items: Iterable[Item], setting: StudySetting, *, claims: bool) ->
 
 
 _EAGER = "eager/python"
-_RUNTIMES = (_EAGER, "cuda-graph/python")  # with the tax, and with the least of it
-_TIMES = (2, 4)
 _REPEATED = (("bert-768", "cuda-graph/python", TEXT_LENGTH), ("resnet-50", _EAGER, None))
 
 
@@ -203,27 +193,3 @@ def want_drift(setting: StudySetting) -> Iterable[Want]:
     for model, runtime, batch, sequence in places:
         cell = (model, runtime, setting.main_dtype, (batch,), (sequence,))
         yield Want(*cell, repetitions=setting.repetitions)
-
-
-def want_past_the_grid(setting: StudySetting, view: View) -> Iterable[Want]:
-    """Two more batches of each model whose knee in eager is the last batch of the grid. Which
-    these are is not known before the rest is measured."""
-    last = setting.batches[-1]
-    for model, dtype, sequence in dict.fromkeys(
-        (place[0], place[2], place[4]) for place in view.cells if place[1] == _EAGER
-    ):
-        if dtype in setting.dtypes and _is_flat(view, setting, model, dtype, sequence):
-            larger = tuple(last * factor for factor in _TIMES)
-            for runtime in _RUNTIMES:
-                yield Want(model, runtime, dtype, larger, (sequence,))
-
-
-def _is_flat(
-    view: View, setting: StudySetting, model: str, dtype: str, sequence: int | None
-) -> bool:
-    cells = [view.find(model, _EAGER, dtype, batch, sequence) for batch in setting.batches]
-    measured = [cell for cell in cells if cell is not None and cell.status == "measured"]
-    if len(measured) < len(setting.batches) or len(measured) == 1:
-        return False
-    latencies = [cell.latency_ns for cell in measured]
-    return bool(knee(latencies, setting.batches) == setting.batches[-1])

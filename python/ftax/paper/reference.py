@@ -28,6 +28,15 @@ FRAMEWORKS = {
     "onnxruntime": "onnxruntime/python",
     "ort-cuda-graphs": "onnxruntime-cuda-graph/python",
 }
+# The paper's names of our runtimes.
+PAPER_RUNTIMES = {ours: name for name, ours in FRAMEWORKS.items()} | {
+    "padded/python": "pytorch-eager",
+    "nested/python": "bettertransformer",
+}
+# From the oldest architecture to the newest, as in Table 2.
+PAPER_GPUS = ("1080Ti", "V100", "2080Ti", "RTX-8000", "3090", "A6000", "A100")
+BASELINE_GPU = "RTX-8000"  # Section 4
+_RAW_RUNS = "JaredFern/Framework-Tax@9d9ee85:experiments/pretrained/2022_1025_pretrained"
 _PADDED = "-padded"
 
 
@@ -123,6 +132,14 @@ def find_hardware(gpu: str) -> Mapping[str, str]:
         if gpu.removeprefix("NVIDIA ") == row["name"]:
             return row
     return {}
+
+
+def raw_run(framework: str, dtype: str) -> str:
+    """The source of the paper's main run on the baseline GPU, in eager or TorchScript."""
+    suffix = {"pytorch-eager": "", "torchscript": "-torchscript"}[framework]
+    # The directory of the TorchScript run in fp32 does not name its dtype.
+    precision = "" if (framework, dtype) == ("torchscript", "fp32") else f"-{dtype}"
+    return f"{_RAW_RUNS}{suffix}{precision}/{BASELINE_GPU}.csv"
 
 
 def read_data(name: str) -> str:

@@ -1,30 +1,20 @@
-"""Runs the study: the cells of all chosen items as one sweep, in pieces if there is a time limit.
-
-A piece ends as Ctrl-C ends a sweep: what was measured is in the folder, and the next piece goes on
-from there.
-"""
+"""Runs the study: the cells of all chosen items as one sweep."""
 
 from __future__ import annotations
 
-import signal
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Unpack
 
-from ftax.errors import InvalidArgumentError, check_number
-from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants, want_past_the_grid
-from ftax.paper.machine_view import find_kind, is_tiny, split_views
+from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants
+from ftax.paper.machine_view import find_kind, is_tiny
 from ftax.paper.study_setting import StudySetting
 from ftax.records.fields import FrozenMap
 from ftax.records.store import find_results
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults
-from ftax.sweeps.run import SiteOptions, run_sweep
+from ftax.sweeps.sweep import SiteOptions, run_sweep
 from ftax.timing.cell import Cell
 from ftax.timing.session import Plan, Progress
 
@@ -61,18 +51,6 @@ class Study:
         """All cells, each once; none for items that measure nothing."""
         grids = self.grids
         return join_cells(grids) if grids else ()
-
-    def find_more(self, results: SweepResults) -> tuple[Grid, ...]:
-        """What is to be measured now that all else is there, with what is there of it."""
-        if not (self.claims and self.setting.late_knees):
-            return ()
-        wants = [
-            want
-            for view in split_views(results)
-            if view.device == self.setting.device.split(":")[0]
-            for want in want_past_the_grid(self.setting, view)
-        ]
-        return make_grids(dict.fromkeys(wants), self.setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,79 +124,25 @@ def run_study(
     """Measure what the folder lacks; the results, and whether the time was enough. ``plan`` is of
     each size; None: a sweep's. ``sites`` are keywords of a sweep.
 
-    Raises what `run_sweep` raises, and KeyboardInterrupt for a real Ctrl-C.
+    Raises what `run_sweep` raises.
     """
     grids = study.grids
     if not grids:
         return load_results(folder), True
-    begin, is_late = time.monotonic(), False
-    problems: dict[str, None] = {}
-
-    def sweep(grids: tuple[Grid, ...]) -> bool:
-        """Whether the time was over before all was done."""
-        left_s = None if time_limit_s is None else time_limit_s - (time.monotonic() - begin)
-        if left_s is not None and left_s <= 0:
-            return True
-        found = run_sweep(
-            grids,
-            folder,
-            resume=True,
-            retry_failed=retry_failed,
-            quick=study.setting.quick,
-            plan=plan,
-            seed=seed,
-            threads=threads,
-            limit_s=study.setting.limit_s,
-            time_limit_s=left_s,
-            progress=progress,
-            **sites,
-        )
-        problems.update(dict.fromkeys(found.problems))
-        return found.is_late
-
-    with end_after(time_limit_s) as piece:
-        is_late = sweep(grids)
-        more = study.find_more(load_results(folder)) if not is_late else ()
-        if more:
-            is_late = sweep(more)
-    found = load_results(folder)
-    problems |= dict.fromkeys(found.problems)
-    return replace(found, problems=tuple(problems)), not (is_late or piece.is_over)
-
-
-class Piece:
-    """Whether the time limit ended the block."""
-
-    is_over = False
-
-
-@contextmanager
-def end_after(seconds: float | None) -> Iterator[Piece]:
-    """Interrupt the block once when the time is up, and swallow that interruption: it ends parts of
-    a sweep that do not watch the time, such as exports.
-
-    Without a limit nothing is changed. Raises InvalidArgumentError for one that is not above 0, or
-    outside the main thread, which alone can be interrupted.
-    """
-    piece = Piece()
-    if seconds is None:
-        yield piece
-        return
-    check_number("time_limit_s", seconds)
-    if threading.current_thread() is not threading.main_thread():
-        raise InvalidArgumentError("a time limit needs the main thread; leave it out here")
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        piece.is_over = True
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield piece
-    except KeyboardInterrupt:
-        if not piece.is_over:
-            raise
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    found = run_sweep(
+        grids,
+        folder,
+        resume=True,
+        retry_failed=retry_failed,
+        quick=study.setting.quick,
+        plan=plan,
+        seed=seed,
+        threads=threads,
+        limit_s=study.setting.limit_s,
+        time_limit_s=time_limit_s,
+        progress=progress,
+        **sites,
+    )
+    known = load_results(folder)
+    problems = tuple(dict.fromkeys((*found.problems, *known.problems)))
+    return replace(known, problems=problems), not found.is_late

@@ -27,8 +27,7 @@ from ftax.paper.sheet import (
     list_series,
 )
 from ftax.paper.sheet import Panel as PaperPanel
-from ftax.paper.study_setting import StudySetting
-from ftax.paper.today import has_measured
+from ftax.paper.study_setting import StudySetting, has_measured
 from ftax.records.fields import FrozenMap
 from ftax.reports.html.charts import (
     RING,

@@ -12,14 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from ftax.paper.drift import Drift
-from ftax.paper.machine_view import View, find_interval
-from ftax.paper.plots import BASELINE_GPU
-from ftax.paper.reference import FRAMEWORKS, find_hardware, read_table
+from ftax.paper.machine_view import Drift, View, find_interval
+from ftax.paper.reference import BASELINE_GPU, FRAMEWORKS, find_hardware, read_table
 from ftax.paper.study_setting import TEXT_LENGTH, StudySetting, Want
 from ftax.reports.columns import NOTHING, Cell, or_dash, read
 from ftax.reports.table import Rows
-from ftax.sweeps.record import SweepCell
+from ftax.sweeps.sweep_records import SweepCell
 
 _SCALING_MODELS = {"768": "bert-768", "1536": "bert-1536"}  # by width
 

@@ -6,28 +6,48 @@ tiny models and others, have a folder each.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.claims.claim_verdict import Verdict
+from ftax.paper.claims.claim_verdict import OUTCOMES, Verdict
 from ftax.paper.claims.testing import test_claims
-from ftax.paper.claims.verdict_tables import make_claims_tables
+from ftax.paper.claims.verdict_tables import describe_numbers, make_claims_table
 from ftax.paper.drawing import check_matplotlib, save_sheet
 from ftax.paper.items import Item
-from ftax.paper.machine_view import View, group_views, split_views
-from ftax.paper.sheet import write_csv
+from ftax.paper.machine_view import View, group_views, is_repetition, split_views
 from ftax.paper.study import Study
-from ftax.paper.study_setting import StudySetting
-from ftax.paper.today import WrittenItem, describe_today, find_missing, has_measured
+from ftax.paper.study_setting import Gap, StudySetting, describe_missing, find_missing, has_measured
 from ftax.records.store import append_record
 from ftax.records.whole_file import write_whole
 from ftax.reports.table import Rows
+from ftax.sweeps.progress import describe_time
 from ftax.sweeps.results import SweepResults, read_days, read_times
 
 CLAIMS_FILE = "claims.jsonl"
+_ORDER = ("changed", "does not hold", "holds", "not resolved", "cannot be tested here")
+# No paths: beside cells.jsonl alone they would lead nowhere.
+_WHERE = (
+    "Pictures, their points and tables are made from `cells.jsonl` by `ftax paper --no-measure` "
+    "with this folder as `--results`, into `figures`, `data` and `tables`."
+)
+_NOT_KNOWN = (
+    "How far its machines lie apart is not known, since none measured a cell more than once: "
+    "intervals and verdicts are of rounds alone."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenItem:
+    """One item as it was written."""
+
+    item: Item
+    measured: bool
+    missing: tuple[Gap, ...]
+    files: tuple[Path, ...] = ()
+    table: Rows | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +86,17 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
     pages = []
     is_only = len(groups) == 1
     for views in groups:
-        place = folder if is_only else folder / make_slug(_name_folder(views))
+        place = folder if is_only else folder / _name_folder(views[0])
         shown = tuple(write_item(item, views, study.setting, place) for item in study.items)
         cells = tuple(cell for view in views for cell in view.every)
         own = SweepResults(cells=cells, machines=results.machines)
         verdicts = write_claims(own, place) if study.claims and not views[0].tiny else ()
         page = Page(views=views, folder=place, shown=shown, verdicts=verdicts)
         if study.is_whole:
-            write_page(
-                page,
-                study.setting,
-                read_times(folder) if is_only else {},
-                read_days(folder) if is_only else (),
-            )
+            seconds = read_times(folder) if is_only else {}
+            seconds.pop("export", None)  # before the devices are used
+            days = read_days(folder) if is_only else ()
+            write_page(page, study.setting, sum(seconds.values()), days)
         pages.append(page)
     if study.claims:
         verdicts = pages[0].verdicts if is_only else write_claims(results, folder)
@@ -86,11 +104,8 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
     return tuple(pages)
 
 
-def _name_folder(views: Sequence[View]) -> str:
-    """Of several machines, one that stays when another one is measured."""
-    if len(views) == 1:
-        return views[0].label
-    return ("GPUs" if views[0].device == "cuda" else "CPUs") + (" tiny" if views[0].tiny else "")
+def _name_folder(view: View) -> str:
+    return ("gpus" if view.device == "cuda" else "cpus") + ("-tiny" if view.tiny else "")
 
 
 def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
@@ -121,37 +136,27 @@ def write_item(
     path = data / f"{item.name}.csv"
     write_whole(path, sheet.to_csv().encode())
     files = (*save_sheet(sheet, figures / item.name), path)
-    return replace(shown, measured=True, files=files, rows=tuple(sheet.to_rows()))
+    return replace(shown, measured=True, files=files)
 
 
 def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
-    """Write verdicts, conditions and numbers of the claims on the results."""
+    """Write the verdicts of the claims on the results as a table."""
     verdicts = test_claims(results)
-    _, *tables = make_claims_tables(verdicts)
-    for table, name in zip(tables, ("claims", "claims-conditions", "claims-numbers"), strict=True):
-        _write_rows(table, folder, name)
+    _write_rows(make_claims_table(verdicts), folder, "claims")
     return verdicts
 
 
 def write_page(
-    page: Page, setting: StudySetting, times: Mapping[str, float], days: Sequence[str] = ()
+    page: Page, setting: StudySetting, seconds: float = 0.0, days: Sequence[str] = ()
 ) -> Path:
-    """Write all points into data/all.csv, and today.md, whose path this is."""
+    """Write today.md, whose path this is."""
     page.folder.mkdir(parents=True, exist_ok=True)
-    rows = [row for item in page.shown for row in item.rows]
-    if rows:
-        write_whole((page.folder / "data" / "all.csv"), write_csv(rows).encode())
     text = describe_today(
-        page.views, page.shown, page.verdicts, setting=setting, times=times, days=days
+        page.views, page.shown, page.verdicts, setting=setting, seconds=seconds, days=days
     )
     path = page.folder / "today.md"
     write_whole(path, text.encode())
     return path
-
-
-def make_slug(label: str) -> str:
-    """A label as the name of a folder."""
-    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "machine"
 
 
 def _write_rows(table: Rows, folder: Path, name: str) -> tuple[Path, ...]:
@@ -161,3 +166,109 @@ def _write_rows(table: Rows, folder: Path, name: str) -> tuple[Path, ...]:
         paths.append(folder / f"{name}.{ending}")
         write_whole(paths[-1], text.encode())
     return tuple(paths)
+
+
+def describe_today(
+    views: Sequence[View],
+    shown: Sequence[WrittenItem],
+    verdicts: Sequence[Verdict],
+    *,
+    setting: StudySetting,
+    seconds: float = 0.0,
+    days: Sequence[str] = (),
+) -> str:
+    """The page, in Markdown; ``seconds`` and ``days`` are what its sweeps took of the devices, and
+    when."""
+    lines = ["# The Framework Tax today", ""]
+    for view in views:
+        lines += [_describe_run(view, setting, days), ""]
+    if seconds:
+        lines += [f"Measuring took {describe_time(seconds)} of the devices.", ""]
+    for view in views:
+        which = f"{view.label}: " if len(views) > 1 else ""
+        if view.drift is not None:
+            lines += [f"{which}{view.drift.describe()} Intervals and verdicts carry that.", ""]
+        elif view.machines > 1:
+            lines += [f"{which}{_NOT_KNOWN}", ""]
+    if verdicts:
+        lines += ["## Claims", "", count_outcomes(verdicts), "", *_describe_claims(verdicts)]
+    if shown:
+        lines += ["## Figures and tables", "", _WHERE, "", *_describe_items(shown)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def count_outcomes(verdicts: Sequence[Verdict]) -> str:
+    """ "Of 77 claims and checks: holds 41, changed 10, ..."; machine by machine, if claims have
+    verdicts of several."""
+    several = len({item.id for item in verdicts}) < len(verdicts)
+    groups: dict[str, list[Verdict]] = {}
+    for item in verdicts:
+        groups.setdefault(item.machine if several else "", []).append(item)
+    told = []
+    for machine, group in groups.items():
+        counts = Counter(item.today for item in group)
+        parts = [f"{name} {counts[name]}" for name in OUTCOMES if counts[name]]
+        where = f" on {machine}" if machine else " on no machine" if several else ""
+        told.append(f"Of {len(group)} claims and checks{where}: {', '.join(parts)}.")
+    return f"{' '.join(told)} Details are in claims.md."
+
+
+def _describe_run(view: View, setting: StudySetting, days: Sequence[str]) -> str:
+    measured = sum(cell.status == "measured" for cell in view.cells.values())
+    tiny = (
+        " These are tiny models: the shapes of curves may mean something, no number does, and no "
+        "claim is tested on them."
+        if view.tiny
+        else ""
+    )
+    quick = " A quick run: few rounds, few sizes." if setting.quick else ""
+    when = f" on {' and '.join(days)}" if days else ""
+    several = f", {view.machines} machines that are alike" if view.machines > 1 else ""
+    again = sum(is_repetition(cell.cell) for cell in view.every)
+    more = f" and {again} of them once more" if again else ""
+    where = f"{view.label}{several}{_describe_software(view)}"
+    return f"{where}; {measured} cells measured{more}{when}.{quick}{tiny}"
+
+
+def _describe_software(view: View) -> str:
+    if view.machine is None:
+        return ""
+    facts = view.machine.environment
+    cpu = "" if view.device == "cpu" else f", {facts.host.cpu_model or 'unknown CPU'}"
+    return f"{cpu}, torch {facts.software.torch}"
+
+
+def _describe_claims(verdicts: Sequence[Verdict]) -> list[str]:
+    lines = []
+    for name in _ORDER:
+        mine = [item for item in verdicts if item.today == name]
+        if not mine:
+            continue
+        lines += [f"### {name[0].upper()}{name[1:]} ({len(mine)})", ""]
+        if name == "cannot be tested here":  # one line a reason, not one a claim
+            reasons: dict[str, list[str]] = {}
+            for item in mine:
+                reasons.setdefault(item.reason, []).append(item.id)
+            lines += [f"- {', '.join(ids)}: {reason}." for reason, ids in reasons.items()]
+        else:
+            lines += [_describe_claim(item) for item in mine]
+        lines.append("")
+    return lines
+
+
+def _describe_claim(verdict: Verdict) -> str:
+    where = f"{verdict.section}; the paper's own data: {verdict.paper}"
+    numbers = describe_numbers(verdict)
+    told = "" if numbers == "-" else f" Paper -> today: {numbers}."
+    return f"- {verdict.claim} ({where}) *{verdict.sentence}*{told}"
+
+
+def _describe_items(shown: Sequence[WrittenItem]) -> list[str]:
+    lines = []
+    for item in shown:
+        kind = "Figure" if item.item.kind == "figure" else "Table"
+        number = item.item.name.removeprefix("fig").removeprefix("table")
+        nothing = "" if item.measured else ": nothing of it was measured"
+        lines.append(f"- {kind} {number}, {item.item.title}{nothing}")
+        lines += [f"  - {line}" for line in describe_missing(item.missing)]
+    return [*lines, ""]

@@ -15,8 +15,6 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from ftax.errors import describe_value
 
-__all__ = ["FrozenMap", "MismatchError", "Nested", "Reader", "Rule", "make_plain", "make_reader"]
-
 Reader = Callable[[object], Any]
 
 # Of JSON in a field. What is read has to be written, compared and shown without running out of

@@ -12,24 +12,13 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, describe_value, shorten
+from ftax.errors import FtaxError, ResultsError, describe_value, shorten
 from ftax.records.kinds import KINDS, find
-
-__all__ = [
-    "COMPRESSED",
-    "SCHEMA_VERSION",
-    "ReadResult",
-    "Storable",
-    "append_record",
-    "find_results",
-    "make_line",
-    "read_records",
-]
 
 # A change that another ftax would misread, or that makes ftax compute other statistics from the
 # same samples, needs a new number. No other version is read.
@@ -45,7 +34,7 @@ _MOST_CHARACTERS = 1000  # of what is wrong with a line
 
 
 class Storable(Protocol):
-    """What a results file can hold: ftax's own `kinds`, and what `register_kind` was told of."""
+    """What a results file can hold, if `KINDS` has its kind."""
 
     @property
     def kind(self) -> str:
@@ -65,19 +54,6 @@ class ReadResult:
     records: tuple[Any, ...]
     lines: tuple[int, ...]
     problems: tuple[str, ...]
-
-
-_from_dict: dict[str, Callable[[Mapping[str, object]], Any]] = {}
-
-
-def register_kind(kind: str, from_dict: Callable[[Mapping[str, object]], Any]) -> None:
-    """Let results files hold records of `kind`, which `from_dict` reads.
-
-    Raises:
-        InvalidArgumentError: another `from_dict` holds the name.
-    """
-    if _from_dict.setdefault(kind, from_dict) != from_dict:
-        raise InvalidArgumentError(f"kind {kind!r} is registered already; choose another name")
 
 
 def append_record(path: str | Path, record: Storable) -> None:
@@ -305,16 +281,15 @@ def _read_line(line: bytes) -> Any:
             f"belong; {MEND}"
         )
     kind = fields["kind"]
-    if isinstance(kind, str) and kind not in _from_dict and (kind in KINDS and KINDS[kind].record):
-        register_kind(kind, find(KINDS[kind].record).from_dict)
-    if not isinstance(kind, str) or kind not in _from_dict:
-        known = sorted({*_from_dict, *(name for name in KINDS if KINDS[name].record)})
+    known = {name: found.record for name, found in KINDS.items() if found.record}
+    if not isinstance(kind, str) or kind not in known:
         raise ResultsError(
-            f"kind {describe_value(kind)} is unknown, while this ftax knows {known}; install a "
-            f"newer ftax, or {MEND}"
+            f"kind {describe_value(kind)} is unknown, while this ftax knows {sorted(known)}; "
+            f"install a newer ftax, or {MEND}"
         )
+    reader = find(known[kind])
     try:
-        return _from_dict[kind](fields["record"])
+        return reader.from_dict(fields["record"])
     except FtaxError as error:
         raise ResultsError(f"{kind}: {error}; {MEND}") from error
     except Exception as error:  # a record of another program stumbles anywhere, and is just as bad

@@ -17,8 +17,7 @@ from rich.cells import cell_len
 from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 
-from ftax.reports.columns import Cell, Column, for_people
-from ftax.reports.numbers import Numbers, write_csv
+from ftax.reports.columns import Cell, Column, Numbers, for_people, write_csv
 from ftax.reports.terminal import clean, clean_line, plain, to_text
 
 # Styles in a notebook.

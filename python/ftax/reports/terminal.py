@@ -63,7 +63,7 @@ def drop_bad_sizes(environment: MutableMapping[str, str]) -> None:
             environment.pop(name, None)
 
 
-class _Door(Console):
+class _CleanConsole(Console):
     """Also what was made elsewhere, such as a table whose cells are strings, leaves clean."""
 
     def render(
@@ -88,7 +88,7 @@ def make_console(
     """
     environment = dict(os.environ)
     drop_bad_sizes(environment)
-    console = _Door(
+    console = _CleanConsole(
         stderr=stderr,
         width=width,
         color_system=None if is_plain else "auto",

@@ -30,7 +30,7 @@ from torch import nn
 from ftax import _core
 from ftax.errors import UnavailableError
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.preparation import Preparation
+from ftax.timing.candidate import Preparation
 
 _MANIFEST = "manifest.json"
 _DIGEST = "sha256"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ftax.timing.preparation import Preparation
+from ftax.timing.candidate import Preparation
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

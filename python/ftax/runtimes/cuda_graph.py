@@ -36,9 +36,8 @@ from ftax.tape.capture import (
 )
 from ftax.tape.streams import enter_stream
 from ftax.tape.tape import preserve_state
-from ftax.timing.candidate import Candidate, Host
+from ftax.timing.candidate import Candidate, Host, Launches
 from ftax.timing.checks import Checks
-from ftax.timing.preparation import Launches
 
 _REHEARSALS = 5  # of a request before it is captured: libraries set themselves up
 

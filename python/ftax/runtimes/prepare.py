@@ -20,7 +20,7 @@ from ftax.steps.given import Model, load
 from ftax.steps.loaded import MeasuredModel
 from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting
-from ftax.steps.stand_in import StandIn
+from ftax.steps.step import StandIn
 from ftax.timing.candidate import Candidate
 
 

@@ -14,7 +14,6 @@ import torch
 
 from ftax.errors import FtaxError, describe
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.step_module import StepModule
 from ftax.tape.equality import compare_outputs
 from ftax.tape.recording import COMPILED_CODE, Call, observe
 from ftax.tape.tape import run_eager
@@ -92,14 +91,7 @@ class WorkWatch:
         if problem:
             self._problem = f"a later call gives other outputs than the first ({problem})"
             if self._loaded.kind != "forward":
-                self._problem += self._say_remedy()
-
-    def _say_remedy(self) -> str:
-        module = self._loaded.module
-        if not isinstance(module, StepModule):
-            return ""
-        with self._loaded.guard():
-            return f". {module.say_changes(self._loaded.call)}"
+                self._problem += self._loaded.say_remedy()
 
     def judge(self) -> SameWork:
         """What was seen."""

@@ -44,8 +44,8 @@ from ftax.tape.tape import (
     run_eager,
     settle,
 )
+from ftax.timing.candidate import Preparation
 from ftax.timing.checks import Equality
-from ftax.timing.preparation import Preparation
 
 Kept = TypeVar("Kept")
 

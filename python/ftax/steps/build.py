@@ -22,10 +22,9 @@ from ftax.steps.inputs import (
     make_generator,
     make_input_pair,
 )
-from ftax.steps.loaded import LoadedModel, LoadedStep
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, MakeInputs, Shape
-from ftax.steps.step_module import StepModule
 from ftax.steps.user_inputs import Given, read_user_inputs
 from ftax.steps.weights import (
     build_unfilled,
@@ -117,6 +116,7 @@ def make_loaded(
     pair: InputPair,
     setting: Setting,
     *,
+    make: type[LoadedModel] = LoadedModel,
     warnings: tuple[str, ...] = (),
     **own: Any,
 ) -> LoadedModel:
@@ -124,7 +124,6 @@ def make_loaded(
     of the caller's computes in is an option: other work than without it."""
     if kinds := _list_autocast():
         own["options"] = {**own.get("options", {}), "autocast": ", ".join(kinds)}
-    make: type[LoadedModel] = LoadedStep if isinstance(module, StepModule) else LoadedModel
     return make(
         module=module,
         args=pair.args,

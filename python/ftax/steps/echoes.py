@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax.steps import as_written
 from ftax.steps.as_written import Watching
-from ftax.steps.own_generators import keep_drawing, list_own_generators
+from ftax.steps.random_states import keep_drawing, list_own_generators
 
 _THERE_ARE_ANY = torch.__version__ < "2.10"
 

@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 from ftax.steps.compiled_graphs import room_to_compile
 from ftax.steps.kept_python import keep_draws, keep_python
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.own_generators import list_own_generators
+from ftax.steps.random_states import list_own_generators
 from ftax.steps.state import (
     Snapshot,
     Switches,

@@ -26,8 +26,7 @@ from ftax.steps.load_module import load_module
 from ftax.steps.load_step import is_function, load_step, make_step_of
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
-from ftax.steps.stand_in import StandIn
-from ftax.steps.step import Step
+from ftax.steps.step import StandIn, Step
 from ftax.steps.user_inputs import Given, read_given
 from ftax.steps.weights import seeded_rng
 from ftax.steps.zoo.registry import is_model_name

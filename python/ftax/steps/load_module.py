@@ -18,7 +18,6 @@ from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, Dtype
 from ftax.steps.state import refuse_lazy
-from ftax.steps.step_module import StepModule
 from ftax.steps.user_inputs import Given, split_inputs
 
 
@@ -39,7 +38,7 @@ def load_module(module: nn.Module, setting: Setting, given: Given | None) -> Loa
             )
     sized = given.at(setting)
     first = _first_tensor(sized)
-    device = resolve_device(module, setting, first)
+    device = resolve_device(_tensors_of(module), setting, first)
     dtype = resolve_dtype(module, setting, first)
     pair = pair_user_inputs(sized, device, setting.seed)
     batch, sequence = resolve_user_sizes(setting, pair)
@@ -93,12 +92,11 @@ def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers()]
 
 
-def resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor | None) -> str:
-    """Where the module is, or else its first input. Raises where it is on several. What a step
-    calls with weights of the call (`torch.func.functional_call`) may have none of its own."""
-    tensors = _tensors_of(module)
-    if isinstance(module, StepModule):
-        tensors = [item for item in tensors if not item.is_meta]
+def resolve_device(
+    tensors: list[torch.Tensor], setting: Setting, first: torch.Tensor | None
+) -> str:
+    """Where a module with these tensors is, or else its first input. Raises where it is on
+    several."""
     devices = sorted({str(tensor.device) for tensor in tensors})
     if len(devices) > 1:
         raise UnsupportedError(

@@ -18,7 +18,7 @@ from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
 from ftax.steps.input_trees import flatten_tensors, list_leaves
 from ftax.steps.inputs import InputPair
 from ftax.steps.load_module import resolve_device, resolve_dtype
-from ftax.steps.loaded import LoadedModel
+from ftax.steps.loaded import LoadedModel, LoadedStep
 from ftax.steps.outputs import call_model, find_tensors
 from ftax.steps.setting import GradMode, Setting, read_grad_mode
 from ftax.steps.state import keep_generators
@@ -59,6 +59,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         module,
         InputPair(args=args, kwargs=kwargs, check_args=args, check_kwargs=kwargs),
         setting,
+        make=LoadedStep,
         name=step.name,
         kind=step.kind,
         units=step.units,
@@ -68,7 +69,9 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     _find_state(loaded, module)
     setting = replace(setting, grad_mode=_follow_grad_mode(setting.grad_mode, module))
     first = next(iter(flatten_tensors((args, kwargs))), None)
-    device = resolve_device(module, setting, first)
+    # What is called with weights of the call (`torch.func.functional_call`) may have none itself.
+    tensors = [*module.parameters(), *module.buffers()]
+    device = resolve_device([item for item in tensors if not item.is_meta], setting, first)
     module.choose_returned(device, args, kwargs)
     pair = _pair_inputs(step, device, setting.seed)
     if module.varying is not None:  # other values ask for other work: nothing agrees on both

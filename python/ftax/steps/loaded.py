@@ -16,6 +16,7 @@ from torch import nn
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.records.record import JsonScalar
+from ftax.steps.feeds import Feed
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.outputs import call_model, find_tensors, flatten_outputs
 from ftax.steps.setting import Setting, use_autograd
@@ -208,6 +209,28 @@ class LoadedModel(MeasuredModel):
         """Where a step may leave gradients, in modules or not; nothing for a forward pass."""
         return []
 
+    @property
+    def feeds(self) -> list[Feed]:
+        """The loaders from which a step takes its batches; none for a forward pass."""
+        return []
+
+    @property
+    def mixes_inference(self) -> bool:
+        """Whether it enters inference mode beside operators that autograd records."""
+        return False
+
+    def call_on_next(self) -> Any:
+        """One call on the next batch of a step's loader; on the main inputs without one."""
+        return self.call()
+
+    def say_remedy(self) -> str:
+        """What a step changes that is not put back, and what to do; "" for a forward pass."""
+        return ""
+
+    def find_outputs(self, output: Any) -> list[torch.Tensor]:
+        """The tensors of what a call returned. Of a step there may be none."""
+        return flatten_outputs(output)
+
     def list_outputs(self, call: Callable[[], Any]) -> list[torch.Tensor]:
         """What ``call`` on the main inputs is compared by. Of a step there may be nothing."""
         return flatten_outputs((call_model(call), self.list_returned()))
@@ -267,6 +290,29 @@ class LoadedStep(LoadedModel):
     def leaves(self) -> list[torch.Tensor]:
         """Where it may leave gradients, in modules or not."""
         return self.module.leaves
+
+    @property
+    def feeds(self) -> list[Feed]:
+        """The loaders from which it takes its batches."""
+        return self.module.feeds
+
+    @property
+    def mixes_inference(self) -> bool:
+        """Whether it enters inference mode beside operators that autograd records."""
+        return self.module.mixes_inference
+
+    def call_on_next(self) -> Any:
+        """One call on the next batch of its loader; on the main inputs where it has none."""
+        return self.module.call_on_next(self.args, dict(self.kwargs))
+
+    def say_remedy(self) -> str:
+        """What it changes that is not put back, and what to do."""
+        with self.guard():
+            return f". {self.module.say_changes(self.call)}"
+
+    def find_outputs(self, output: Any) -> list[torch.Tensor]:
+        """The tensors of what a call returned; there may be none, unless it is captured."""
+        return flatten_outputs(output) if self.kind == "call" else find_tensors(output)
 
     def list_outputs(self, call: Callable[[], Any]) -> list[torch.Tensor]:
         """What ``call`` on the main inputs is compared by; there may be nothing."""

@@ -1,4 +1,7 @@
-"""Has a run read and set the state of torch's generator on the host by operators of ftax.
+"""Random numbers of a recorded run: generators that are made for it, and states as operators.
+
+Checks seed a generator before each run and put its state back. Beside other threads that would give
+numbers twice, so operators are given generators that are made for the recording.
 
 Activation checkpointing keeps the state of the forward pass and draws from it again in the backward
 pass. As operators, a tape holds both, and a replay draws anew what eager would.
@@ -12,7 +15,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ftax import _core  # noqa: F401  (which has the operators)
+from ftax import _core  # which has the operators
 
 
 class Calls:
@@ -46,3 +49,42 @@ def random_states_as_operators() -> Iterator[Calls]:
         yield calls
     finally:
         torch.get_rng_state, torch.set_rng_state = get_state, set_state
+
+
+class _Own(threading.local):
+    generators: tuple[torch.Generator, ...] = ()
+
+
+_own = _Own()
+
+
+@contextmanager
+def beside_other_threads() -> Iterator[None]:
+    """Inside, in this thread, the generators of the process are neither seeded nor put back."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    own = (torch.Generator(), *(torch.Generator(f"cuda:{index}") for index in devices))
+    before, _own.generators = _own.generators, own
+    try:
+        with _core.OwnGenerators(own):
+            yield
+    finally:
+        _own.generators = before
+
+
+def list_own_generators() -> tuple[torch.Generator, ...]:
+    """Those from which this thread draws inside of `beside_other_threads`; none outside."""
+    return _own.generators
+
+
+@contextmanager
+def keep_drawing() -> Iterator[None]:
+    """For what a mode calls, whose operators would draw from those of the process again: torch
+    excludes for it all that stands above Python's modes."""
+    if not _own.generators:
+        yield
+        return
+    before = _core.exclude_own_generators(False)
+    try:
+        yield
+    finally:
+        _core.exclude_own_generators(before)

@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from ftax.errors import UnsupportedError, name_key, name_type
 from ftax.steps.input_trees import is_data, read_slots
-from ftax.steps.own_generators import list_own_generators
+from ftax.steps.random_states import list_own_generators
 from ftax.steps.tensors import copy_into, find_memory, same_bytes
 
 _DEPTH = 6  # of containers within containers; what lies deeper is not followed

@@ -2,7 +2,7 @@
 
 A module's forward pass is one kind of step; here is any other callable: a decoded token, a training
 step, a function. What a step writes need not be listed. Tensors that it writes and did not make are
-found by watching it (`ftax.steps.stateful`); only what Python keeps (a list that grows, a position)
+found by watching it (`ftax.steps.state`); only what Python keeps (a list that grows, a position)
 has to be brought back by the user's own `reset`.
 """
 
@@ -163,3 +163,11 @@ def step(
         )
 
     return make if function is None else make(function)
+
+
+class StandIn:
+    """Measured as what it stands for, beside which it is a row of its own."""
+
+    def open(self, inputs: Any = None) -> tuple[Any, Any]:
+        """A module or a step, and its inputs; those that are given, if any."""
+        raise NotImplementedError

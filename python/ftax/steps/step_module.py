@@ -22,13 +22,12 @@ from ftax.steps.feeds import Feed, put_feeds
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.kept_python import find_changes
 from ftax.steps.module_calls import watch_module_calls
-from ftax.steps.optimizers import explain_closure, needs_closure
 from ftax.steps.outputs import find_tensors
-from ftax.steps.own_generators import list_own_generators
-from ftax.steps.random_states import random_states_as_operators
+from ftax.steps.random_states import list_own_generators, random_states_as_operators
 from ftax.steps.seen import Seen
 from ftax.steps.setting import GradMode
 from ftax.steps.step import Step
+from ftax.steps.train import explain_closure, needs_closure
 from ftax.steps.user_inputs import split_inputs
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
 

@@ -6,15 +6,16 @@ than any function's.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.optimizer import Optimizer
 
 from ftax.errors import InvalidArgumentError, name_type
 from ftax.steps.feeds import Feed
-from ftax.steps.optimizers import needs_closure
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import split_inputs
 
@@ -153,3 +154,18 @@ def _check(model: Any, loss: Any, optimizer: Any) -> None:
             "the optimizer has none of the model's parameters that require gradients: make it of "
             "model.parameters()"
         )
+
+
+def needs_closure(optimizer: Optimizer) -> bool:
+    """Whether its step cannot do without a closure."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def explain_closure(optimizer: Optimizer) -> str:
+    """Why no recording can stand for its step, and what can be captured in its place."""
+    return (
+        f"{type(optimizer).__name__} reads numbers on the host to decide how often it calls its "
+        "closure, and a replay would repeat the decisions of one run; capture the closure (forward "
+        "and backward): fast = ftax.capture(closure, ()), then optimizer.step(fast)"
+    )

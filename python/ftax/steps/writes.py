@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ftax import _core
 from ftax.steps.echoes import PlainMode
-from ftax.steps.own_generators import list_own_generators
+from ftax.steps.random_states import list_own_generators
 from ftax.steps.setting import GradMode, read_grad_mode
 from ftax.steps.tensors import copy_into, list_dense, same_bytes
 

@@ -344,7 +344,7 @@ def make_fields(
     *,
     is_apart: bool = False,
 ) -> dict[str, Any]:
-    """The fields of a measured cell; see `ftax.sweeps.record.SweepCell`."""
+    """The fields of a measured cell; see `ftax.sweeps.sweep_records.SweepCell`."""
     outputs = Checks.of(found.checks).judge_outputs()
     facts = {
         **keep_scalars(found.cell.options),

@@ -16,9 +16,9 @@ from typing import get_args
 from ftax.errors import InvalidArgumentError, say_count
 from ftax.machines.differences import DECIDING, describe_difference, find_differences
 from ftax.records.record import JsonScalar
-from ftax.sweeps.record import GPU, REPETITION, SweepCell, SweepMachine, drop_options
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.side_by_side import name_machines
+from ftax.sweeps.sweep_records import GPU, REPETITION, SweepCell, SweepMachine, drop_options
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.cell import Cell
 from ftax.timing.comparison import (

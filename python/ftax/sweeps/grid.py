@@ -32,7 +32,7 @@ from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting, read_setting
 from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import find_spec, list_models
-from ftax.sweeps.record import GPU, REPETITION
+from ftax.sweeps.sweep_records import GPU, REPETITION
 from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
 

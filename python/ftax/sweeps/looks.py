@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from ftax.errors import describe_fault, is_out_of_memory, release
-from ftax.instruments.memory import measure_peak_memory
+from ftax.instruments.readings import measure_peak_memory
 from ftax.instruments.trace.activities import sum_busy_ns
 from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import trace_prepared
+from ftax.instruments.trace.tracer import trace_prepared
 from ftax.instruments.utilisation import watch_utilisation
 from ftax.machines.nvml import open_gpu
 from ftax.steps.loaded import LoadedModel

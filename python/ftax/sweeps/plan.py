@@ -19,10 +19,10 @@ from ftax.runtimes.catalogue import find_runtime
 from ftax.sweeps.grid import Grid, read_cell
 from ftax.sweeps.job import LOOKS, Cells, Job, JobCell, Wanted
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.record import GPU, REPETITION, SweepCell, SweepExport
 from ftax.sweeps.results import EXPORTS_FILE
 from ftax.sweeps.sites import Site
 from ftax.sweeps.store import CellStore
+from ftax.sweeps.sweep_records import GPU, REPETITION, SweepCell, SweepExport
 from ftax.timing.cell import Cell
 
 _FEWEST = 12  # cells of a model that it is built once more for, by another worker

@@ -17,7 +17,7 @@ from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.fields import FrozenMap
 from ftax.records.result import Shown
 from ftax.records.store import COMPRESSED, find_results, read_records
-from ftax.sweeps.record import EVERY_MACHINE, SweepCell, SweepMachine, SweepRun, SweepTimes
+from ftax.sweeps.sweep_records import EVERY_MACHINE, SweepCell, SweepMachine, SweepRun, SweepTimes
 from ftax.timing.trust import NOT_RESOLVED
 
 CELLS_FILE = "cells.jsonl"

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from ftax.machines.differences import SOFTWARE, describe_difference, find_differences
 from ftax.machines.environment import Environment
-from ftax.sweeps.record import GPU, SweepMachine, drop_options
+from ftax.sweeps.sweep_records import GPU, SweepMachine, drop_options
 from ftax.timing.cell import Cell
 
 T = TypeVar("T")

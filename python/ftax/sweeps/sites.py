@@ -18,7 +18,7 @@ from ftax.runtimes.catalogue import find_runtime
 from ftax.steps.given import use_threads
 from ftax.steps.setting import normalize_device
 from ftax.sweeps.job import TASK, Wanted
-from ftax.sweeps.record import SweepMachine
+from ftax.sweeps.sweep_records import SweepMachine
 from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
 from ftax.workers.cluster import RemoteWorker

@@ -21,8 +21,8 @@ from ftax.machines.environment import Environment
 from ftax.records.fields import FrozenMap
 from ftax.records.store import append_record, find_results
 from ftax.sweeps.job import FOUND
-from ftax.sweeps.record import EVERY_MACHINE, SweepCell, SweepExport, SweepMachine
 from ftax.sweeps.results import CELLS_FILE, EXPORTS_FILE, SweepResults
+from ftax.sweeps.sweep_records import EVERY_MACHINE, SweepCell, SweepExport, SweepMachine
 from ftax.timing.cell import Cell
 
 LOCK_FILE = "lock"

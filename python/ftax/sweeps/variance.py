@@ -18,8 +18,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ftax.sweeps.record import GPU, REPETITION, SweepCell, drop_options
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import GPU, REPETITION, SweepCell, drop_options
 from ftax.timing.cell import Cell
 
 # Of one cell: by machine, the logarithm of the latency in each run.

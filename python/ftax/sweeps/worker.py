@@ -19,7 +19,7 @@ import torch.utils.flop_counter  # seconds, of counting work
 
 from ftax.errors import UnavailableError
 from ftax.machines.environment import collect_environment
-from ftax.machines.gpu_condition import expect_idle
+from ftax.machines.gpu import expect_idle
 from ftax.machines.nvml import open_gpu
 from ftax.steps.given import use_threads
 from ftax.sweeps.cells import CellTimer

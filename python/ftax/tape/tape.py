@@ -21,8 +21,8 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError, RunnerError, UnsupportedError, describe, say_count
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.outputs import call_model, find_tensors, flatten_outputs
-from ftax.steps.own_generators import list_own_generators
+from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.steps.random_states import list_own_generators
 from ftax.steps.state import Snapshot, keep_torch_generators
 from ftax.steps.step_module import StepModule
 from ftax.steps.writes import list_storages
@@ -217,8 +217,7 @@ def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tenso
     with preserve_state(loaded):
         with loaded.guard():
             output = call_model(call)
-        is_step = isinstance(loaded.module, StepModule) and loaded.kind != "call"
-        outputs = find_tensors(output) if is_step else flatten_outputs(output)
+        outputs = loaded.find_outputs(output)
         with torch.inference_mode(not loaded.has_autograd), torch.no_grad():
             return tuple(tensor.clone() for tensor in outputs)
 
@@ -345,7 +344,7 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     if loaded.has_autograd:
         agree = len(sequence) in _follow(sequence, frozenset((0,)), calls)
     if not agree:
-        if isinstance(loaded.module, StepModule) and loaded.module.mixes_inference:
+        if loaded.mixes_inference:
             raise UnsupportedError(_INFERENCE_WITHIN)
         hint = f"; {_HARD_TO_FOLLOW}" if loaded.has_autograd else ""
         raise UnsupportedError(

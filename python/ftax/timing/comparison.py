@@ -44,7 +44,7 @@ _MOST_NEEDED = 1000  # pairs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineChange(Record):
-    """How one line of a receipt changed from a to b; `ftax.ladders.comparison` computes it.
+    """How one line of a receipt changed from a to b; `ftax.ladders.compare_results` computes it.
 
     ``a_ns`` and ``b_ns`` are means over the receipts of a side, None where a side has no such line.
     ``interval_ns`` is of b minus a. The verdict is "faster" or "slower" where the interval lies

@@ -1,6 +1,6 @@
 """A measurement of one cell: the raw samples, how they were taken, and where.
 
-Statistics are stored beside the samples and never believed (`ftax.records.computed`). Rounds in
+Statistics are stored beside the samples and never believed (`ftax.records.record`). Rounds in
 which the host was disturbed are stored like any, and count in no statistic where enough others
 are left.
 """
@@ -13,12 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
-from ftax.machines.condition import Condition
 from ftax.machines.environment import Environment
 from ftax.machines.gpu_watch import GpuConditions
-from ftax.records.computed import Computed
+from ftax.machines.host import Condition
 from ftax.records.fields import FrozenMap, Rule
-from ftax.records.record import Count, PositiveInt, Record
+from ftax.records.record import Computed, Count, PositiveInt, Record
 from ftax.records.result import Result
 from ftax.timing.call_inputs import CallInput
 from ftax.timing.candidate import Place

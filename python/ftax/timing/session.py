@@ -30,9 +30,9 @@ from ftax.errors import (
     check_number,
     describe,
 )
-from ftax.machines.condition import collect_condition
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_watch import watch_gpu
+from ftax.machines.host import collect_condition
 from ftax.records.fields import Nested
 from ftax.steps.loaded import LoadedModel, MeasuredModel
 from ftax.steps.state import Snapshot
@@ -491,7 +491,7 @@ def _judge_work(
 
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
     """The median of each probe, ns: over the quiet rounds if they are a third of all, or else over
-    all, also where enough of them count: `sweeps.bench` is to see that a neighbour was busy."""
+    all, also where enough of them count: `sweeps.processes` is to see that a neighbour was busy."""
     disturbed = set(result.disturbed_rounds)
     ends = result.probes[1:]
     quiet = [probe for place, probe in enumerate(ends) if place not in disturbed]

@@ -16,11 +16,13 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError, describe
+from ftax.timing.session import Plan
 from ftax.timing.statistics import compute_interval, compute_mean
 from ftax.timing.units import format_time
 
 _ELEMENTS = 1 << 20  # of an exponential: half a millisecond on one thread
-_ROUNDS, _ROUND_NS = 20, 10_000_000
+_ROUNDS = 20
+_PLAN = Plan(rounds=_ROUNDS, warmup=5, round_ms=10.0)
 _GAIN = 1.3  # times as fast on two threads: less, and they wait for CPUs
 _FEW_DISTURBED = 0.2  # of the rounds
 
@@ -88,14 +90,7 @@ def measure_team() -> Team:
         )
         for threads in ((1, 2) if has_two else (1,))
     ]
-    plan = _core.RoundPlan()
-    rule = plan.rule
-    rule.fixed = True
-    rule.min_rounds = rule.max_rounds = _ROUNDS
-    plan.rule = rule
-    plan.round_duration_ns = _ROUND_NS
-    plan.warmup.iterations = 5
-    result = _core.measure_rounds(runners, plan)
+    result = _core.measure_rounds(runners, _PLAN.to_core())
     if result.stop_reason == "interrupted":
         raise KeyboardInterrupt
     for found in result.runners:

@@ -2,6 +2,9 @@
 
 A fill or copy that the driver ran as a kernel counts as a fill or copy. CUDA graphs turn small ones
 into kernels at will, and that is no other work than they were.
+
+Durations are compared too: a replay that sets a launch attribute wrongly runs the very same kernels
+a fifth slower.
 """
 
 from __future__ import annotations
@@ -216,3 +219,41 @@ def compute_lacking(reference: KernelSet, kernels: KernelSet) -> float:
 def _pair_differing(a: Mapping[_Key, int], b: Mapping[_Key, int]) -> dict[_Key, tuple[int, int]]:
     pairs = {key: (a.get(key, 0), b.get(key, 0)) for key in dict.fromkeys((*a, *b))}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+_LIMIT_RATIO = 0.05
+_LIMIT_NS = 300  # a kernel of 2 us jitters by a tenth of that from run to run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelDuration:
+    """One kernel that ran in a and in b: medians of its duration, ns."""
+
+    key: KernelKey
+    count: int  # per iteration of a
+    a_ns: float
+    b_ns: float
+
+    @property
+    def ratio(self) -> float:
+        """b over a; infinite if a took no time at all."""
+        return self.b_ns / self.a_ns if self.a_ns > 0 else float("inf")
+
+    @property
+    def differs(self) -> bool:
+        """Whether by more than 5 % of a and by more than 0.3 us."""
+        return abs(self.b_ns - self.a_ns) > max(_LIMIT_NS, _LIMIT_RATIO * self.a_ns)
+
+
+def compare_durations(a: KernelSet, b: KernelSet) -> tuple[KernelDuration, ...]:
+    """The kernels of both sets whose durations differ, by their share of the difference."""
+    others = {entry.key: entry.median_ns for entry in b.entries}
+    shared = (
+        KernelDuration(
+            key=entry.key, count=entry.count, a_ns=entry.median_ns, b_ns=others[entry.key]
+        )
+        for entry in a.entries
+        if entry.key in others
+    )
+    differing = [item for item in shared if item.differs]
+    return tuple(sorted(differing, key=lambda item: -abs(item.b_ns - item.a_ns) * item.count))

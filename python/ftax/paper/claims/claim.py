@@ -13,22 +13,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from ftax.errors import FtaxError, InvalidArgumentError, ResultsError
+from ftax.errors import FtaxError, ResultsError
 from ftax.paper.claims.arithmetic import Missing, list_some
-from ftax.paper.reference import FRAMEWORKS, PaperRow, list_rows, read_data, read_table
+from ftax.paper.reference import (
+    BASELINE_GPU,
+    PAPER_GPUS,
+    PAPER_RUNTIMES,
+    PaperRow,
+    list_rows,
+    read_data,
+    read_table,
+)
 from ftax.steps.zoo.registry import find_spec, list_models
 
 POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
-PAPER_GPUS = ("1080Ti", "V100", "2080Ti", "RTX-8000", "3090", "A6000", "A100")
-BASELINE = "RTX-8000"
 
 _FEWEST_MODELS = 3
 _LEAST_SHARE = 0.5
 _MOST_NAMES = 6
-_PAPER_RUNTIMES = {ours: name for name, ours in FRAMEWORKS.items()} | {
-    "padded/python": "pytorch-eager",
-    "nested/python": "bettertransformer",
-}
 _PADDED = ("padded/python", "nested/python")
 _FIELDS = {
     "gmacs": "gmacs",
@@ -114,7 +116,7 @@ class Results:
     """Source as a claim reads them, and the place for what it finds."""
 
     def __init__(
-        self, numbers: Source, found: Findings, source: str = "", device: str = BASELINE
+        self, numbers: Source, found: Findings, source: str = "", device: str = BASELINE_GPU
     ) -> None:
         self._numbers, self._found, self._source, self.device = numbers, found, source, device
         self.is_paper, self.drift, self.gpus = numbers.is_paper, numbers.drift, numbers.gpus
@@ -211,7 +213,7 @@ class Claim:
     devices: tuple[str, ...]
     reason: str
 
-    def run(self, numbers: Source, device: str = BASELINE) -> Findings:
+    def run(self, numbers: Source, device: str = BASELINE_GPU) -> Findings:
         """What it finds in these numbers."""
         found = Findings()
         self.test(Results(numbers, found, device=device))
@@ -275,7 +277,7 @@ class PaperNumbers:
 
         Raises ResultsError if there are several.
         """
-        framework = _PAPER_RUNTIMES.get(wanted.runtime, "")
+        framework = PAPER_RUNTIMES.get(wanted.runtime, "")
         if wanted.source == "Table 3":
             table = read_table("table3_utilization.csv")
             return next(float(row[wanted.column]) for row in table if row["framework"] == framework)
@@ -321,14 +323,3 @@ def _name_source(row: PaperRow) -> str:
     if "2022_1025_pretrained" in row.source or row.source.endswith("rtx8000-cuda.csv"):
         return "raw"
     return row.figure + (" over length" if "sequence-length panel" in row.note else "")
-
-
-def find_one(claims: Iterable[Claim], name: str) -> Claim:
-    """The claim with this id. Raises InvalidArgumentError if there is none."""
-    listed = list(claims)
-    for item in listed:
-        if item.id == name:
-            return item
-    raise InvalidArgumentError(
-        f"there is no claim {name!r}; there are {', '.join(item.id for item in listed)}"
-    )

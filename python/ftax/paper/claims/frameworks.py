@@ -35,6 +35,7 @@ MAIN = {
     "b16": ("bert", "fp16", "BERT"),
 }
 FRAMEWORKS = {"e": "eager", "t": "torchscript", "o": "onnxruntime"}
+TABLE_3 = ("eager", "torchscript", "cuda-graph", "onnxruntime", "onnxruntime-cuda-graph")
 WORDS = {"e": "eager", "t": "TorchScript", "o": "ONNX Runtime"}
 LANGUAGE = (
     "bert", "distilbert", "funnel_transformer", "albert", "longformer", "mobile_bert",
@@ -516,10 +517,9 @@ def _gain_shrinks(r: Results) -> None:
 
 @claim("S4.1-resnet50-93.35")
 def _resnet50_93(r: Results) -> None:
-    runtimes = ("eager", "torchscript", "cuda-graph", "onnxruntime", "onnxruntime-cuda-graph")
     found = []
     for bits in ("16", "32"):
-        eager, *others = (r.ms("resnet50", name, f"fp{bits}") for name in runtimes)
+        eager, *others = (r.ms("resnet50", name, f"fp{bits}") for name in TABLE_3)
         found += r.value(f"cuts_{bits}", [cut(eager, other) for other in others])
     r.check(
         "a framework cuts ResNet-50's latency by 93.35 % at batch 1, within 1 point",
@@ -531,9 +531,8 @@ def _resnet50_93(r: Results) -> None:
 
 @claim("S2-compilation-fewer-launches")
 def _fewer_launches(r: Results) -> None:
-    runtimes = ("eager", "torchscript", "cuda-graph", "onnxruntime", "onnxruntime-cuda-graph")
     for column, words in (("kernels", "has fewer kernels"), ("device_mb", "takes less memory")):
-        found = [r.read(column, "bert", name, "fp16") for name in runtimes]
+        found = [r.read(column, "bert", name, "fp16") for name in TABLE_3]
         r.value(f"{column}_by_framework", found, counted=True)
         for place, name in ((1, "TorchScript"), (3, "ONNX Runtime")):
             r.check(f"{name} {words} than eager", found[place] < found[0])

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ftax.paper.claims.arithmetic import every, knee, least, most, spearman, spread
-from ftax.paper.claims.claim import PAPER_GPUS, Results, claim
+from ftax.paper.claims.claim import Results, claim
 from ftax.paper.claims.frameworks import MAIN, list_main
 from ftax.paper.claims.models import find_run_1014
+from ftax.paper.reference import PAPER_GPUS
 
 _OLDER = ("1080Ti", "V100", "2080Ti", "RTX-8000")  # before Ampere
 _OTHERS = tuple(gpu for gpu in PAPER_GPUS if gpu != "1080Ti")

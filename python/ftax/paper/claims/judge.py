@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ftax.paper.claims.arithmetic import Missing, list_some
-from ftax.paper.claims.claim import BASELINE, Claim, Condition, Findings, PaperNumbers
+from ftax.paper.claims.claim import Claim, Condition, Findings, PaperNumbers
 from ftax.paper.claims.claim_verdict import (
     ClaimValue,
     Outcome,
@@ -25,6 +25,7 @@ from ftax.paper.claims.claim_verdict import (
     Verdict,
 )
 from ftax.paper.claims.measured import MeasuredNumbers
+from ftax.paper.reference import BASELINE_GPU
 
 RESOLVED_SHARE = 0.95
 _ROUNDING = 1e-9
@@ -54,7 +55,7 @@ class PaperFound:
 @functools.cache
 def read_paper(claim: Claim) -> PaperFound:
     """The claim on the paper's own numbers."""
-    devices = claim.devices if claim.scope == "gpus" else (BASELINE,)
+    devices = claim.devices if claim.scope == "gpus" else (BASELINE_GPU,)
     numbers = PaperNumbers()
     every = [claim.run(numbers, device) for device in devices]
     values: dict[str, tuple[float, ...]] = {}

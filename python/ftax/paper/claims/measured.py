@@ -18,11 +18,20 @@ from numpy.typing import NDArray
 
 from ftax.paper.claims.arithmetic import Missing
 from ftax.paper.claims.claim import Lookup, RequiredCell, find_cell
-from ftax.paper.drift import Drift, find_drifting_share
-from ftax.paper.machine_view import Place, View, find_kind, is_tiny, make_view, split_by_kind
+from ftax.paper.machine_view import (
+    Drift,
+    Place,
+    View,
+    find_drifting_share,
+    find_kind,
+    is_tiny,
+    make_view,
+    name_machine,
+    split_by_kind,
+)
 from ftax.paper.reference import find_hardware, read_table
-from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import SweepCell
 
 # The paper's names of GPUs in the names that drivers give them.
 GPU_NAMES = {
@@ -62,16 +71,6 @@ class Gpu:
     name: str
     view: View
     cells: Mapping[Place, SweepCell]
-
-    @property
-    def kind(self) -> str:
-        """ "cuda" or "cpu"."""
-        return self.view.device
-
-    @property
-    def drift(self) -> Drift | None:
-        """How far the machine drifts between sessions; None if nothing says so."""
-        return self.view.drift
 
     def choose_for(self, latencies: Iterable[RequiredCell]) -> Gpu:
         """This GPU with the repeated cells, if all the latencies that are wanted were repeated
@@ -156,7 +155,7 @@ def list_gpus(results: SweepResults) -> tuple[Gpu, ...]:
         own = [cell for cell in cells if find_kind(cell.cell) == kind and not is_tiny(cell.cell)]
         if measured and own:
             views.append(make_view(own, results.machines.get(cells[0].machine), kind))
-    names = [_name_machine(view.machine, view.device) for view in views]
+    names = [name_machine(view.machine, view.device) for view in views]
     return tuple(
         Gpu(
             label=f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name,
@@ -166,15 +165,6 @@ def list_gpus(results: SweepResults) -> tuple[Gpu, ...]:
         )
         for place, (name, view) in enumerate(zip(names, views, strict=True))
     )
-
-
-def _name_machine(machine: SweepMachine | None, kind: str) -> str:
-    if machine is None:
-        return "a machine that the results do not describe"
-    gpu, host = machine.environment.gpu, machine.environment.host
-    if kind == "cpu":
-        return host.cpu_model or "a CPU without a name"
-    return "a GPU without a name" if gpu is None else gpu.name
 
 
 def find_clock(cell: SweepCell) -> float | None:
@@ -272,7 +262,8 @@ class MeasuredNumbers:
         self._choose, self._sampler = choose, sampler
         self._known: dict[Lookup, tuple[Any, Sequence[float] | None]] = {}
         gpu = choose("")
-        self.drift = gpu.drift.within if isinstance(gpu, Gpu) and gpu.drift is not None else 0.0
+        drift = gpu.view.drift if isinstance(gpu, Gpu) else None
+        self.drift = 0.0 if drift is None else drift.within
 
     def read(self, wanted: Lookup) -> Any:
         """The number of the cell, of this draw."""
@@ -297,7 +288,7 @@ class MeasuredNumbers:
             return cell, None
         if len(cell.values_ns) < _FEWEST_ROUNDS:
             self.short.add(cell.cell.label())
-        return cell.latency_ns / 1e6, self._sampler.draw(cell, gpu.drift).tolist()
+        return cell.latency_ns / 1e6, self._sampler.draw(cell, gpu.view.drift).tolist()
 
 
 class NoNumbers:

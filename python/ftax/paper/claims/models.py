@@ -25,6 +25,7 @@ from ftax.paper.claims.frameworks import (
     LANGUAGE,
     MAIN,
     NO_PEAK_RATE,
+    TABLE_3,
     VISION,
     WORDS,
     find_main_knees,
@@ -43,7 +44,6 @@ _RUNS = {
     "t16": ("torchscript", "fp16"),
     "t32": ("torchscript", "fp32"),
 }
-_TABLE_3 = ("eager", "torchscript", "cuda-graph", "onnxruntime", "onnxruntime-cuda-graph")
 
 
 def _list_runs() -> Iterator[tuple[str, str, str, str]]:
@@ -300,7 +300,7 @@ def _fnet(r: Results) -> None:
 
 @claim("S5-fft-unsupported")
 def _fft(r: Results) -> None:
-    runs = [r.read("runs", "fnet", runtime, "fp32") for runtime in _TABLE_3]
+    runs = [r.read("runs", "fnet", runtime, "fp32") for runtime in TABLE_3]
     r.value("runs_by_framework", runs, counted=True)
     r.check("TorchScript does not run FNet", runs[1] == 0)
     r.check("ONNX Runtime does not run FNet", runs[3] == 0)
@@ -439,7 +439,7 @@ def _bert_is_less_bound(r: Results) -> None:
 
 def _read_table3(r: Results, column: str) -> list[Any]:
     table = r.of("Table 3")
-    return [table.read(column, "bert", runtime, "fp16") for runtime in _TABLE_3]
+    return [table.read(column, "bert", runtime, "fp16") for runtime in TABLE_3]
 
 
 @claim("B-latency-order")

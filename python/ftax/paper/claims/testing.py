@@ -16,7 +16,7 @@ import ftax.paper.claims.hardware
 import ftax.paper.claims.models  # noqa: F401  (they say which function tests which claim)
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.arithmetic import Missing
-from ftax.paper.claims.claim import PAPER_GPUS, Claim, RequiredCell, find_one, read_claims
+from ftax.paper.claims.claim import Claim, RequiredCell, read_claims
 from ftax.paper.claims.claim_verdict import ClaimValue, Verdict
 from ftax.paper.claims.judge import judge, refuse
 from ftax.paper.claims.measured import (
@@ -30,8 +30,9 @@ from ftax.paper.claims.measured import (
     find_clock,
     list_gpus,
 )
-from ftax.sweeps.record import SweepCell
+from ftax.paper.reference import PAPER_GPUS
 from ftax.sweeps.results import SweepResults
+from ftax.sweeps.sweep_records import SweepCell
 from ftax.timing.comparison import SAME_CLOCK
 
 RESAMPLES = 400
@@ -51,7 +52,10 @@ def list_claims() -> tuple[Claim, ...]:
 
 def find_claim(name: str) -> Claim:
     """The claim with this id. Raises InvalidArgumentError if there is none."""
-    return find_one(list_claims(), name)
+    by_id = {claim.id: claim for claim in list_claims()}
+    if name not in by_id:
+        raise InvalidArgumentError(f"there is no claim {name!r}; there are {', '.join(by_id)}")
+    return by_id[name]
 
 
 def required_cells(claims: Iterable[Claim] | None = None) -> set[RequiredCell]:
@@ -131,10 +135,10 @@ def _test_claim(
     ]
     together = [[pair] for pair in chosen]
     if claim.scope == "gpus":
-        if len({gpu.name for gpu in gpus if gpu.kind == "cuda"}) < _FEWEST_GPUS:
+        if len({gpu.name for gpu in gpus if gpu.view.device == "cuda"}) < _FEWEST_GPUS:
             reason = f"it is about {len(claim.devices)} GPUs, and these are results of one"
             return [refuse(claim, reason, machine=labels)]
-        together = [[pair for pair in chosen if pair[0].kind == "cuda"]]
+        together = [[pair for pair in chosen if pair[0].view.device == "cuda"]]
     return [
         _weigh_clock(
             judge_on(*(gpu for gpu, _ in pairs)),
@@ -158,7 +162,7 @@ def _follow_gpus(
     known."""
     by_name: dict[str, Gpu] = {}
     for gpu in gpus:
-        if gpu.kind == "cuda" and gpu.find_speed() is not None:
+        if gpu.view.device == "cuda" and gpu.find_speed() is not None:
             by_name.setdefault(gpu.name, gpu)
     fast = {gpu.label: gpu for gpu in by_name.values()}
     if len(fast) < _FEWEST_FAST:

@@ -89,13 +89,12 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """Marks of one thing, in the order of x. ``keys`` are what filters compare; ``joined`` is
-    whether a line runs through them, which never joins two marks of one x."""
+    """Marks of one thing, in the order of x, and a line through them, which never joins two marks
+    of one x. ``keys`` are what filters compare."""
 
     look: Look
     marks: tuple[Mark, ...]
     keys: Keys = field(default_factory=dict)
-    joined: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +154,7 @@ class Plot:
     def join(self, line: Line) -> str:
         """The path through a line's marks; "" where there is none."""
         places = [mark.x for mark in line.marks]
-        if not line.joined or len(places) < 2 or len(set(places)) < len(places):
+        if len(places) < 2 or len(set(places)) < len(places):
             return ""
         return self.trace((mark.x, mark.y) for mark in line.marks)
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from ftax.reports.html.charts import Ends
 from ftax.reports.html.sources import Found
 from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
-from ftax.reports.table import Rows
 from ftax.reports.tables.comparison_table import make_change_table, make_line_change_table
+from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.timing.comparison import Comparison
-from ftax.timing.host_comparison import HostComparison
-from ftax.timing.measurement import format_rounds
-from ftax.timing.units import format_interval, format_time
+from ftax.timing.differences import HostComparison
+from ftax.timing.units import format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +44,13 @@ def make_lead(views: Sequence[ComparisonView]) -> Lead | None:
 
 def _make_view(item: Found) -> ComparisonView:
     record: Comparison | HostComparison = item.record
-    tables = [_make_table(record)]
     if isinstance(record, Comparison):
         title = f"{record.name_b} against {record.name_a}"
+        tables = [make_change_table([record])]
         tables += [make_line_change_table(record)] if record.lines else []
-        tables += [make_change_table([record])] if record.runtimes else []
     else:
         title = f"{record.cpp.cell.runtime}: driven from C++ against driven from Python"
+        tables = [make_measurement_table([*record])]
     return ComparisonView(
         title=title,
         text=record.describe(),
@@ -137,26 +136,3 @@ def _describe(change: _Change, longest: float) -> str:
     time = f"{sign}{format_time(change.b - change.a, longest)}"
     share = f"{change.b / change.a - 1:+.1%}" if change.a > 0 else ""
     return ", ".join(filter(None, [time, share]))
-
-
-def _make_table(record: Comparison | HostComparison) -> Rows:
-    if isinstance(record, Comparison):
-        low, high = record.ratio_interval
-        row: tuple[str, ...] = (
-            record.a, record.b, record.verdict, f"{record.ratio:.3f}", f"{low:.3f} to {high:.3f}",
-            record.units,
-        )  # fmt: skip
-    else:
-        python, cpp = record
-        row = (
-            python.cell.label(), cpp.cell.label(), record.describe(),
-            f"{cpp.latency_ns / python.latency_ns:.3f}",
-            f"difference {format_interval(record.interval_ns)}",
-            f"{format_rounds(python)} paired rounds",
-        )  # fmt: skip
-    return Rows(
-        title="Comparison: b against a",
-        columns=("a", "b", "answer", "latency of b / a", "interval", "tested on"),
-        numeric=("latency of b / a",),
-        rows=(row,),
-    )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ftax.errors import say_count
 from ftax.reports.columns import describe_options, or_dash
 from ftax.reports.html.charts import (
     DTYPES,
@@ -21,18 +22,16 @@ from ftax.reports.html.charts import (
     Looks,
     Mark,
     Plot,
-    make_log_axis,
     make_share_axis,
     make_size_axis,
     make_time_axis,
 )
 from ftax.reports.html.machines import Machine
-from ftax.reports.html.points import Point
+from ftax.reports.html.points import FILTERS, Point
 from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale
 from ftax.steps.zoo.registry import list_models
 from ftax.timing.units import format_latency
 
-FILTERS = ("model", "runtime", "host", "dtype", "device", "sequence")
 _ALWAYS = FILTERS[:4]
 _OF_LINES = ("runtime", "host", "dtype")
 
@@ -52,12 +51,10 @@ class Quantity:
 
 LATENCY = Quantity(name="latency", get=lambda point: point.latency_ns)
 OVERHEAD = Quantity(name="overhead share", get=lambda point: point.overhead_share, is_time=False)
-_KERNELS = Quantity(name="kernel time", get=lambda point: point.kernel_ns)
 _SIZES = {
     "batch": Quantity(name="batch", get=lambda point: point.cell.batch),
     "sequence": Quantity(name="tokens", get=lambda point: point.cell.sequence),
 }
-_GMACS = Quantity(name="multiply-accumulates (1e9)", get=lambda point: (point.macs or 0) / 1e9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,15 +146,11 @@ def _make_facet(
 
 def _describe_detail(point: Point, over: str) -> str:
     cell = point.cell
-    size = [] if cell.sequence is None else [_count_tokens(cell.sequence)]
+    size = [] if cell.sequence is None else [say_count(cell.sequence, "token")]
     if over == "sequence":
         size = [f"batch {cell.batch}"]
     options = describe_options(cell)
     return ", ".join([cell.device, *size, *([options] if options else [])])
-
-
-def _count_tokens(number: int) -> str:
-    return f"{number:,} token" + ("" if number == 1 else "s")
 
 
 # --- charts ---------------------------------------------------------------------------------------
@@ -186,27 +179,16 @@ def draw_facets(facets: Sequence[Facet], what: Quantity, looks: Looks) -> Charts
     return Charts(panels=tuple(panels), legend=make_legend(drawn, looks)) if panels else None
 
 
-def draw_work(points: Sequence[Point], machine: Machine, looks: Looks) -> Charts | None:
-    """Kernel time against multiply-accumulates on a machine; None if nobody knows both."""
-    own = [point for point in points if point.machine is machine and point.macs and point.kernel_ns]
-    if not own:
-        return None
-    label = f"Kernel time against multiply-accumulates of {len(own)} cells of {machine.label}"
-    plot = _draw(label, own, _GMACS, _KERNELS, looks)
-    return Charts(panels=(Panel(chart=plot),), legend=make_legend(own, looks))
-
-
 def _draw(label: str, points: Sequence[Point], x: Quantity, y: Quantity, looks: Looks) -> Plot:
-    """A line for all points that a filter keeps together, but for marks of many models."""
-    is_work, groups = x is _GMACS, dict[tuple[str, ...], list[Point]]()
-    split = FILTERS if is_work else _OF_LINES
+    """A line for all points that a filter keeps together."""
+    groups: dict[tuple[str, ...], list[Point]] = {}
     for point in sorted(points, key=x.read):
-        groups.setdefault(tuple(make_keys(point)[name] for name in split), []).append(point)
+        groups.setdefault(tuple(make_keys(point)[name] for name in _OF_LINES), []).append(point)
     xs, ys = [x.read(point) for point in points], [y.read(point) for point in points]
     intervals = [point.interval_ns for point in points] if y is LATENCY else ()
     return Plot(
         label=label,
-        x=make_log_axis(x.name, xs) if is_work else make_size_axis(x.name, xs),
+        x=make_size_axis(x.name, xs),
         y=make_time_axis(y.name, ys, intervals) if y.is_time else make_share_axis(y.name),
         lines=tuple(
             Line(
@@ -221,8 +203,7 @@ def _draw(label: str, points: Sequence[Point], x: Quantity, y: Quantity, looks: 
                     )
                     for point in group
                 ),
-                keys=dict(zip(split, key, strict=True)),
-                joined=not is_work,
+                keys=dict(zip(_OF_LINES, key, strict=True)),
             )
             for key, group in groups.items()
         ),

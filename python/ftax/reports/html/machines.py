@@ -6,11 +6,11 @@ machine to a report.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from string import ascii_uppercase
 
+from ftax.errors import say_count
 from ftax.machines.differences import describe_source
 from ftax.machines.environment import Environment
 from ftax.reports.table import Rows
@@ -19,8 +19,8 @@ from ftax.sweeps.side_by_side import name_device
 # What passes, or what does not change a measurement by itself.
 _PASSING_GPU = ("sm_clock_mhz", "memory_clock_mhz", "power_mw", "temperature_c", "throttle_reasons")
 _PASSING_SETTINGS = ("variables", "grad_enabled", "inference_mode", "default_dtype")
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NOTHING = "-"
+_Key = frozenset[tuple[str, str]]  # of a machine: its facts
 _TOLD = 2  # facts that tell machines of one title apart
 
 
@@ -53,11 +53,11 @@ class Machines:
     """The machines of a report; an environment's machine by its facts."""
 
     def __init__(self, environments: Iterable[Environment]) -> None:
-        self._by_key: dict[str, Machine] = {}
-        self._commits: dict[str, dict[str, None]] = {}
+        self._by_key: dict[_Key, Machine] = {}
+        self._commits: dict[_Key, dict[str, None]] = {}
         for environment in environments:
             facts = list_facts(environment)
-            key = _make_key(facts)
+            key = frozenset(facts.items())
             if key not in self._by_key:
                 name = _name(len(self._by_key))
                 self._by_key[key] = Machine(
@@ -75,7 +75,7 @@ class Machines:
 
     def find(self, environment: Environment) -> Machine:
         """The machine of an environment that was given."""
-        return self._by_key[_make_key(list_facts(environment))]
+        return self._by_key[frozenset(list_facts(environment).items())]
 
     def make_table(self) -> Rows:
         """A row a fact, a column a machine; the first column tells where machines differ."""
@@ -111,7 +111,7 @@ def list_facts(environment: Environment) -> dict[str, str]:
     return facts
 
 
-def _tell_apart(machines: Mapping[str, Machine]) -> dict[str, Machine]:
+def _tell_apart(machines: Mapping[_Key, Machine]) -> dict[_Key, Machine]:
     """The machines, with a fact or two in the titles of those that would read the same."""
     told = {}
     for key, machine in machines.items():
@@ -127,16 +127,11 @@ def _tell_apart(machines: Mapping[str, Machine]) -> dict[str, Machine]:
     return told
 
 
-def _make_key(facts: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
 def _describe(environment: Environment) -> str:
     host = environment.host
     cpu = f"{host.cpu_model or host.architecture}, {host.usable_cpus} CPUs"
-    threads = environment.settings.num_threads
-    parts = [cpu, f"{threads} {'thread' if threads == 1 else 'threads'}",
-             f"torch {environment.software.torch}"]  # fmt: skip
+    threads = say_count(environment.settings.num_threads, "thread")
+    parts = [cpu, threads, f"torch {environment.software.torch}"]
     if environment.machine:
         parts.insert(0, environment.machine)
     if environment.gpu is not None:
@@ -145,8 +140,8 @@ def _describe(environment: Environment) -> str:
 
 
 def _name(number: int) -> str:
-    letter = _LETTERS[number % len(_LETTERS)]
-    return letter if number < len(_LETTERS) else f"{letter}{number // len(_LETTERS)}"
+    letter = ascii_uppercase[number % len(ascii_uppercase)]
+    return letter if number < len(ascii_uppercase) else f"{letter}{number // len(ascii_uppercase)}"
 
 
 def _format(value: object) -> str:

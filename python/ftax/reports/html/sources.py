@@ -15,8 +15,8 @@ from typing import Any
 
 from ftax.errors import ResultsError
 from ftax.records.store import COMPRESSED, MEND, read_records
-from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import keep_last
+from ftax.sweeps.sweep_records import SweepCell, SweepMachine
 
 SUFFIX = ".jsonl"  # or such a file compressed
 

@@ -3,15 +3,18 @@ line of a receipt or which cell of a sweep."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ftax.errors import say_count
 from ftax.reports.columns import (
     CELL,
     IDENTITY,
     NOTHING,
     Column,
+    Numbers,
     Scalar,
     choose,
     for_people,
@@ -19,11 +22,10 @@ from ftax.reports.columns import (
     read_all,
     split_alike,
 )
-from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.measurement_table import COLUMNS, make_measurement_table
 from ftax.timing.comparison import Comparison, LineChange
-from ftax.timing.host_comparison import HostComparison
+from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import describe_slow_calls
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_latency, format_time, name_interval
@@ -269,19 +271,20 @@ def _list_sweep_warnings(comparison: SweepComparison) -> Iterator[str]:
     changes = comparison.changes
     for item in changes:
         yield from item.result.problems
-    for doubt, count in _count(item.result.doubt.partition(": ")[2] for item in changes).items():
-        yield f"not resolved for {_name_cells(count)}: {doubt}"
+    doubts = (item.result.doubt.partition(": ")[2] for item in changes)
+    for doubt, count in Counter(filter(None, doubts)).items():
+        yield f"not resolved for {say_count(count, 'cell')}: {doubt}"
     clocks = sum(item.is_clock_other for item in changes)
     if clocks:
         yield (
-            f"in {_name_cells(clocks)} the host's core ran at another clock (by more than 3 %): "
-            "what the host decides takes another time for that alone"
+            f"in {say_count(clocks, 'cell')} the host's core ran at another clock (by more than "
+            "3 %): what the host decides takes another time for that alone"
         )
     between_rounds = sum(item.result.unit == "round" for item in changes)
     if between_rounds:
         yield (
-            f"{_name_cells(between_rounds)} compared between rounds of one run each: another run "
-            "may differ by more (repetitions in both grids test between runs)"
+            f"{say_count(between_rounds, 'cell')} compared between rounds of one run each: another "
+            "run may differ by more (repetitions in both grids test between runs)"
         )
     by_chance = len(changes) * (1 - changes[0].result.confidence)
     if by_chance >= 1:
@@ -290,15 +293,3 @@ def _list_sweep_warnings(comparison: SweepComparison) -> Iterator[str]:
             "faster or slower by chance"
         )
     yield from comparison.left_out
-
-
-def _count(texts: Iterator[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for text in texts:
-        if text:
-            found[text] = found.get(text, 0) + 1
-    return found
-
-
-def _name_cells(count: int) -> str:
-    return f"{count} cell{'' if count == 1 else 's'}"

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ftax.reports.columns import CELL, Column, Scalar, choose, for_programs, list_keys, read_all
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import (
+    CELL,
+    Column,
+    Numbers,
+    Scalar,
+    choose,
+    for_programs,
+    list_keys,
+    read_all,
+)
 from ftax.reports.table import Printout, Rows
 from ftax.sweeps.knee_record import Knee, KneePoint
-from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.side_by_side import mark_software, name_machines
+from ftax.sweeps.sweep_records import SweepMachine
 from ftax.timing.units import format_time, name_interval
 
 _SIDES = {True: "host", False: "device", None: "-"}
 _ANSWERS = {"on": "on the plateau", "off": "off", "unsure": "cannot tell", "limit": "not run"}
-
-
-def make_knee_tables(knees: Sequence[Knee]) -> list[Rows]:
-    """The answers, then a table of points for each knee."""
-    names = name_knees(knees)[0]
-    return [
-        make_knee_table(knees),
-        *(make_point_table(knee, name) for knee, name in zip(knees, names, strict=True)),
-    ]
 
 
 def name_knees(
@@ -78,10 +77,12 @@ def make_point_table(knee: Knee, machine: str = "") -> Rows:
 def draw_knees(*knees: Knee) -> Printout:
     """Tables, then what one should know beside them."""
     header = list_keys([*COLUMNS, *_make_point_columns(knees[0])])
+    names, notes = name_knees(knees)
+    points = (make_point_table(knee, name) for knee, name in zip(knees, names, strict=True))
     return Printout(
         numbers=lambda: Numbers.join(header, [row for knee in knees for row in _list_rows(knee)]),
-        tables=tuple(make_knee_tables(knees)),
-        notes=name_knees(knees)[1],
+        tables=(make_knee_table(knees), *points),
+        notes=notes,
         warnings=tuple(
             dict.fromkeys(
                 f"{knee.cell.runtime}/{knee.cell.host}: {warning}"

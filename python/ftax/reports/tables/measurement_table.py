@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ftax.reports.columns import CELL, Column, choose, for_programs
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import CELL, Column, Numbers, choose, for_programs
 from ftax.reports.table import Printout, Rows
 from ftax.timing.measurement import (
     Measurement,

@@ -1,22 +1,11 @@
-"""The zoo as a table: for `ftax models`, and for the page of the documentation that lists it.
-
-The page holds the table between two marks and this module rewrites what is between them, so that
-the page says what the registry says.
-"""
+"""The zoo as a table, for `ftax models`."""
 
 from __future__ import annotations
 
-import itertools
-from pathlib import Path
-
-from ftax.errors import InvalidArgumentError
-from ftax.reports.columns import Column, choose, for_programs
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import Column, Numbers, choose, for_programs
 from ftax.reports.table import Printout, Rows
-from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import list_models
 
-_START, _END = "<!-- zoo: generated -->", "<!-- zoo: end -->"
 _SHORT_UNITS = {"pixels a side": "px"}
 COLUMNS = (
     Column("name", "name", "name", is_text=True),
@@ -51,63 +40,3 @@ def list_rows(*, full: bool) -> Rows:
         choose(COLUMNS, *_SHOWN, *more),
         gives_way=("paper name", "family", *more),
     )
-
-
-def render_zoo() -> str:
-    """The zoo in Markdown: a table for each family but single layers, then notes."""
-    lines: list[str] = []
-    models = [spec for spec in list_models() if spec.family != "layer"]
-    for (family, unit), specs in itertools.groupby(models, lambda spec: (spec.family, spec.unit)):
-        lines += [
-            f"**{family.capitalize()}**",
-            "",
-            f"| name | parameters | {unit} | what it is |",
-            "|---|---:|---:|---|",
-            *map(_render_row, specs),
-            "",
-        ]
-    notes = [f"- `{spec.name}`: {spec.note}." for spec in models if spec.note]
-    return "\n".join([*lines, "Notes:", "", *notes, ""])
-
-
-def _render_row(spec: ModelSpec) -> str:
-    cells = (
-        f"`{spec.name}`",
-        f"{spec.parameter_count:,}",
-        _describe_limits(spec),
-        spec.description,
-    )
-    return f"| {' | '.join(cells)} |"
-
-
-def update_page(text: str) -> str:
-    """`text` with the zoo of today between its two marks.
-
-    Raises InvalidArgumentError if the marks are not there.
-    """
-    before, found_start, rest = text.partition(_START)
-    _, found_end, after = rest.partition(_END)
-    if not found_start or not found_end:
-        raise InvalidArgumentError(
-            f"the page has no place for the zoo: put {_START!r} and {_END!r} on lines of their own"
-        )
-    return f"{before}{_START}\n{render_zoo()}{_END}{after}"
-
-
-def _describe_limits(spec: ModelSpec) -> str:
-    if spec.fixed_size:
-        return f"{spec.size} only"
-    limits = [f"≥{spec.min_size}"] if spec.min_size > 1 else []
-    limits += [f"≤{spec.max_size}"] if spec.max_size is not None else []
-    return f"{spec.size} ({', '.join(limits)})" if limits else f"{spec.size}"
-
-
-def main(path: Path) -> None:
-    """Rewrites the zoo in the page at `path`."""
-    path.write_text(update_page(path.read_text()))
-
-
-if __name__ == "__main__":
-    import sys
-
-    main(Path(sys.argv[1]))

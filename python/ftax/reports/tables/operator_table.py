@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ftax.ladders.receipt import OperatorCost, Receipt
-from ftax.reports.columns import Column, choose, for_programs
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import Column, Numbers, choose, for_programs
 from ftax.reports.table import Printout, Rows
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_time

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ftax.errors import say_count
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import FIRST, Receipt
 from ftax.reports.columns import (
     CELL,
     Column,
+    Numbers,
     Scalar,
     choose,
     for_programs,
@@ -17,7 +19,6 @@ from ftax.reports.columns import (
     or_dash,
     read_all,
 )
-from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import READINGS, draw_gpu_readings
 from ftax.reports.tables.measurement_table import COLUMNS as MEASUREMENT
@@ -172,8 +173,7 @@ def list_threads(measurement: Measurement) -> list[str]:
     """``['1 thread']`` on a CPU."""
     if measurement.cell.device != "cpu":
         return []
-    threads = measurement.environment.settings.num_threads
-    return [f"{threads} {'thread' if threads == 1 else 'threads'}"]
+    return [say_count(measurement.environment.settings.num_threads, "thread")]
 
 
 def _make_compile_tables(receipt: Receipt) -> list[Rows]:

@@ -13,6 +13,7 @@ from ftax.reports.columns import (
     CELL,
     IDENTITY,
     Column,
+    Numbers,
     Scalar,
     choose,
     for_programs,
@@ -21,9 +22,7 @@ from ftax.reports.columns import (
     read_all,
     split_alike,
 )
-from ftax.reports.numbers import Numbers
 from ftax.reports.table import Printout, Rows
-from ftax.sweeps.record import GPU, REPETITION, drop_options
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.side_by_side import (
     Row,
@@ -33,12 +32,13 @@ from ftax.sweeps.side_by_side import (
     name_kind,
     name_machines,
 )
+from ftax.sweeps.sweep_records import GPU, REPETITION, drop_options
 from ftax.sweeps.variance import KindVariance, find_variances
 from ftax.timing.units import format_interval, format_latency, format_time
 
 if TYPE_CHECKING:
     from ftax.machines.environment import Environment
-    from ftax.sweeps.record import SweepCell
+    from ftax.sweeps.sweep_records import SweepCell
 
 _MOST_ROWS = 60  # of a terminal; --csv prints all
 _FEWEST = 2  # machines that a narrow terminal shows

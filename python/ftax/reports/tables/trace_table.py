@@ -15,8 +15,7 @@ from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.timeline import Timeline, compute_timeline
 from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.receipt import Receipt
-from ftax.reports.columns import Column, Scalar, for_programs, list_keys, read_all
-from ftax.reports.numbers import Numbers
+from ftax.reports.columns import Column, Numbers, Scalar, for_programs, list_keys, read_all
 from ftax.reports.table import Printout, Rows
 from ftax.timing.units import format_time
 

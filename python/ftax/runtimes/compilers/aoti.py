@@ -27,8 +27,7 @@ from ftax.runtimes.compilers.inductor import (
 )
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import flatten_outputs
-from ftax.timing.candidate import Candidate, Host
-from ftax.timing.preparation import Preparation
+from ftax.timing.candidate import Candidate, Host, Preparation
 from ftax.workers.child import Line
 from ftax.workers.process import WorkerDied, run_task
 from ftax.workers.time_limit import default_seconds, time_limit

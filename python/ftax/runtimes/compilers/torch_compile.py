@@ -39,8 +39,7 @@ from ftax.steps.compiled_graphs import list_breaks, list_called_graphs, room_to_
 from ftax.steps.outputs import flatten_outputs
 from ftax.tape.streams import enter_stream
 from ftax.tape.tape import preserve_state
-from ftax.timing.candidate import Candidate, Host
-from ftax.timing.preparation import Preparation
+from ftax.timing.candidate import Candidate, Host, Preparation
 from ftax.workers.time_limit import time_limit
 
 _CACHES = "inductor"

@@ -43,8 +43,7 @@ from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
 from ftax.steps.user_inputs import split_inputs
 from ftax.tape.streams import enter_stream, make_stream, wrap_runner
-from ftax.timing.candidate import Buffers, Candidate, Host
-from ftax.timing.preparation import Preparation
+from ftax.timing.candidate import Buffers, Candidate, Host, Preparation
 
 _FILE = "model.onnx"
 _CPU = "CPUExecutionProvider"

@@ -1,11 +1,12 @@
-"""Encoders like BERT that differ in size, sharing, positions or training.
+"""The encoders of the zoo: like BERT, those built to need less work, and speech.
 
 Almost every size is spelled out. The defaults of the library's configurations are often not those
 of the published model: ALBERT's are xxlarge, DeBERTa's have no relative positions, RoBERTa's have
-two positions too few.
+two positions too few. Where a published configuration switches a model's own idea off at the
+paper's 128 tokens, its lengths are cut so that the idea runs; `note` says so. No weight changes.
 """
 
-from ftax.steps.zoo.entries import BOTH, TINY_ENCODER, text_model
+from ftax.steps.zoo.entries import BOTH, TINY_ENCODER, speech_model, text_model
 
 # RoBERTa's vocabulary, and positions that start behind the padding id.
 ROBERTA = {
@@ -66,5 +67,163 @@ ENCODERS = (
         parameter_count=124_645_632,
         settings=ROBERTA,
         note="quantisation is off, as published: it needs ranges that only training gives",
+    ),
+)
+
+
+_TINY_FUNNEL = {"d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 64, "vocab_size": 1000}
+
+EFFICIENT_ENCODERS = (
+    text_model(
+        "funnel",
+        "Funnel small: 3 blocks of 4 layers, halved twice, and a decoder",
+        "FunnelModel",
+        "configuration of funnel-transformer/small",
+        paper_name="funnel_transformer",
+        parameter_count=130_973_184,
+        tiny=_TINY_FUNNEL,
+        note="the paper names no size; its 8.27 G multiply-accumulates at 128 tokens are those of "
+        "small with its decoder",
+    ),
+    text_model(
+        "funnel-base",
+        "Funnel small without its decoder: 3 blocks of 4 layers, halved twice",
+        "FunnelBaseModel",
+        "configuration of funnel-transformer/small-base",
+        parameter_count=115_611_648,
+        tiny=_TINY_FUNNEL,
+        note="the paper's text (42 % fewer multiply-accumulates than BERT) fits this form; its "
+        "measurements fit the one with a decoder",
+    ),
+    text_model(
+        "squeezebert",
+        "SqueezeBERT: 12 layers of width 768 made of grouped convolutions",
+        "SqueezeBertModel",
+        "configuration of squeezebert/squeezebert-uncased",
+        paper_name="squeeze_bert",
+        parameter_count=51_089_664,
+        tiny={**TINY_ENCODER, "embedding_size": 32},
+    ),
+    text_model(
+        "mobilebert",
+        "MobileBERT: 24 layers of width 512 with bottlenecks of 128",
+        "MobileBertModel",
+        "configuration of google/mobilebert-uncased",
+        paper_name="mobile_bert",
+        parameter_count=24_581_888,
+        attentions=BOTH,
+        settings={"classifier_activation": False},
+        tiny={
+            **TINY_ENCODER,
+            "embedding_size": 16,
+            "intermediate_size": 32,
+            "intra_bottleneck_size": 16,
+        },
+        # Without a norm, the sums of 24 residual layers grow until fp16 overflows.
+        unit_layers=("NoNorm",),
+    ),
+    text_model(
+        "fnet",
+        "FNet-base: 12 layers of width 768 with Fourier transforms for attention",
+        "FNetModel",
+        "configuration of google/fnet-base",
+        parameter_count=82_861_056,
+        dtypes=("fp32",),
+        tiny={"hidden_size": 32, "intermediate_size": 64, "vocab_size": 1000},
+        note="fp32 only: torch has no Fourier transform of 768 values in half precision",
+    ),
+    text_model(
+        "nystromformer",
+        "Nyströmformer: 12 layers of width 768, attention through 64 landmarks",
+        "NystromformerModel",
+        "configuration of uw-madison/nystromformer-512",
+        parameter_count=108_500_112,
+        max_size=128,
+        fixed_size=True,
+        dtypes=("fp32",),
+        settings={"segment_means_seq_len": 128, "num_landmarks": 64},
+        tiny={**TINY_ENCODER, "segment_means_seq_len": 8, "num_landmarks": 4},
+        note="128 tokens only, in segments of 2: with as many landmarks as segments, as published, "
+        "the library computes plain attention. fp32 only: it multiplies by an identity in fp32",
+    ),
+    text_model(
+        "longformer",
+        "Longformer-base: 12 layers of width 768, attention in windows of 512",
+        "LongformerModel",
+        "configuration of allenai/longformer-base-4096",
+        paper_name="longformer",
+        parameter_count=148_659_456,
+        max_size=4096,
+        settings={**ROBERTA, "max_position_embeddings": 4098},
+        tiny={**TINY_ENCODER, "attention_window": 16},
+        note="pads every request to a multiple of 512 tokens, as in the paper; no token has global "
+        "attention",
+    ),
+    text_model(
+        "reformer",
+        "Reformer: 12 reversible layers of width 1024, 3 with hashed attention",
+        "ReformerModelWithLMHead",
+        "configuration of google/reformer-enwik8",
+        parameter_count=149_182_722,
+        max_size=65_536,
+        settings={
+            "attn_layers": [*("local", "local", "lsh", "local") * 3],
+            "attention_head_size": 128,
+            "axial_pos_embds_dim": [256, 768],
+            "axial_pos_shape": [128, 512],
+            "feed_forward_size": 4096,
+            "hidden_size": 1024,
+            "is_decoder": True,
+            "local_attn_chunk_length": 64,
+            "lsh_attn_chunk_length": 64,
+            "max_position_embeddings": 65_536,
+            "num_attention_heads": 8,
+            "num_buckets": 512,
+            "num_hashes": 4,
+            "use_cache": False,
+            "vocab_size": 258,
+        },
+        tiny={
+            "attention_head_size": 8,
+            "axial_pos_embds_dim": [8, 24],
+            "axial_pos_shape": [16, 16],
+            "feed_forward_size": 64,
+            "hidden_size": 32,
+            "local_attn_chunk_length": 4,
+            "lsh_attn_chunk_length": 4,
+            "num_attention_heads": 4,
+            "num_buckets": 8,
+        },
+        note="chunks of 64 tokens (published: 128 and 256), so that 128 tokens are hashed; hashing "
+        "draws random numbers in every pass",
+    ),
+)
+
+
+SPEECH_MODELS = (
+    speech_model(
+        "wavlm",
+        "WavLM-base: 7 convolutions, 12 layers of width 768, gated positions",
+        "WavLMModel",
+        "configuration of microsoft/wavlm-base",
+        paper_section="E",
+        paper_name="wavlm",
+        parameter_count=94_381_936,
+    ),
+    speech_model(
+        "wav2vec2",
+        "wav2vec 2.0 base: 7 convolutions, 12 layers of width 768",
+        "Wav2Vec2Model",
+        "configuration of facebook/wav2vec2-base",
+        parameter_count=94_371_712,
+        attentions=BOTH,
+    ),
+    speech_model(
+        "hubert",
+        "HuBERT-base: wav2vec 2.0's layers, trained otherwise",
+        "HubertModel",
+        "configuration of facebook/hubert-base-ls960",
+        parameter_count=94_371_712,
+        attentions=BOTH,
     ),
 )

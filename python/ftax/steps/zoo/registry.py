@@ -13,11 +13,9 @@ from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.bert import BERT_MODELS, parse_bert
 from ftax.steps.zoo.decoders import DECODERS
-from ftax.steps.zoo.efficient_encoders import EFFICIENT_ENCODERS
-from ftax.steps.zoo.encoders import ENCODERS
+from ftax.steps.zoo.encoders import EFFICIENT_ENCODERS, ENCODERS, SPEECH_MODELS
 from ftax.steps.zoo.installed import find_installed, list_installed
 from ftax.steps.zoo.layers import LAYER_MODELS, parse_layer_name
-from ftax.steps.zoo.speech import SPEECH_MODELS
 from ftax.steps.zoo.vision import VISION_MODELS
 
 # The order is kept: tables and sweeps follow it.

@@ -1,12 +1,157 @@
 """The image models of the zoo.
 
 What transformers has is taken from there, not from torchvision that the paper ran: layers, strides
-and parameter counts are the same, and it needs no further package.
+and parameter counts are the same, and it needs no further package. Where the paper's data name a
+family only, the entry is the member whose multiply-accumulates its data have: DenseNet-161,
+EfficientNetV2-M and EfficientNet-Lite1.
 """
 
-from ftax.steps.zoo.convnet_entries import CONVNETS
-from ftax.steps.zoo.entries import BOTH, classifier
+from torch import nn
+
+from ftax.steps.zoo.convnets import (
+    EFFICIENTNET_LITE1_STAGES,
+    MNASNET_STAGES,
+    InvertedBottleneckNet,
+    ShuffleNetV2,
+    from_network,
+    from_torchvision,
+    make_alexnet,
+    make_squeezenet,
+    make_vgg16,
+)
+from ftax.steps.zoo.entries import BOTH, classifier, image_model
 from ftax.steps.zoo.resnets import RESNETS
+
+_NARROW = {"width": 0.125, "classes": 10}
+# Any narrower, and two stages of inverted bottlenecks would be equally wide, with a residual that
+# the full size lacks, and all ReLUs of a squeeze might be off.
+_HALF_NARROW = {"width": 0.25, "classes": 10}
+_FEW_CLASSES = {"num_classes": 10}
+
+_PLAIN = (
+    image_model(
+        "alexnet",
+        "AlexNet in one column: 5 convolutions and 3 linear layers",
+        source="plain torch, after Krizhevsky (2014), as in torchvision",
+        paper_name="alexnet",
+        parameter_count=61_100_840,
+        # Its strides leave nothing of fewer than 63 pixels.
+        tiny_size=64,
+        build=from_network(make_alexnet, tiny=_NARROW),
+    ),
+    image_model(
+        "vgg16",
+        "VGG-16 without batch norms: 13 convolutions and 3 linear layers",
+        source="plain torch, after Simonyan and Zisserman (2015), as in torchvision",
+        paper_name="vgg16",
+        parameter_count=138_357_544,
+        build=from_network(make_vgg16, tiny=_NARROW),
+    ),
+    image_model(
+        "squeezenet",
+        "SqueezeNet 1.0: 8 fire modules",
+        source="plain torch, after Iandola et al. (2016), as in torchvision",
+        paper_name="squeezenet",
+        parameter_count=1_248_424,
+        build=from_network(make_squeezenet, tiny=_HALF_NARROW),
+    ),
+    image_model(
+        "mnasnet",
+        "MnasNet 1.0: 17 inverted bottlenecks",
+        source="plain torch, after Tan et al. (2019), as in torchvision",
+        paper_name="mnasnet",
+        parameter_count=4_383_312,
+        build=from_network(
+            InvertedBottleneckNet, stages=MNASNET_STAGES, activation=nn.ReLU, tiny=_HALF_NARROW
+        ),
+    ),
+    image_model(
+        "shufflenet-v2",
+        "ShuffleNetV2 x1.0: 16 units of two branches",
+        source="plain torch, after Ma et al. (2018), as in torchvision",
+        paper_name="shufflenet",
+        parameter_count=2_278_604,
+        build=from_network(
+            ShuffleNetV2,
+            channels=(24, 116, 232, 464, 1024),
+            tiny={"channels": (8, 16, 32, 64, 128), "classes": 10},
+        ),
+    ),
+    image_model(
+        "efficientnet-lite1",
+        "EfficientNet-Lite1: 21 inverted bottlenecks without squeeze-and-excitation",
+        source="plain torch, after google's efficientnet-lite, as in timm",
+        paper_name="efficientnet_lite",
+        parameter_count=5_416_680,
+        build=from_network(
+            InvertedBottleneckNet,
+            stages=EFFICIENTNET_LITE1_STAGES,
+            activation=nn.ReLU6,
+            tiny=_HALF_NARROW,
+        ),
+    ),
+)
+
+_DENSENET_TINY = {"growth_rate": 8, "num_init_features": 16, **_FEW_CLASSES}
+
+# Most of these have no narrow form: their tiny one has small images and few classes.
+_TORCHVISION = (
+    image_model(
+        "densenet121",
+        "DenseNet-121: 58 dense layers",
+        source="torchvision.models.DenseNet with growth 32",
+        parameter_count=7_978_856,
+        build=from_torchvision("DenseNet", tiny=_DENSENET_TINY),
+    ),
+    image_model(
+        "densenet161",
+        "DenseNet-161: 78 dense layers",
+        source="torchvision.models.DenseNet with growth 48",
+        paper_name="densenet",
+        parameter_count=28_681_000,
+        build=from_torchvision(
+            "DenseNet",
+            growth_rate=48,
+            block_config=(6, 12, 36, 24),
+            num_init_features=96,
+            tiny=_DENSENET_TINY,
+        ),
+    ),
+    image_model(
+        "inception-v3",
+        "Inception v3 without its auxiliary head: 94 convolutions",
+        source="torchvision.models.Inception3",
+        paper_name="inception",
+        note="images of 224 pixels, as in the paper's data; its authors used 299",
+        parameter_count=23_834_568,
+        # Its strides leave nothing of fewer than 75 pixels.
+        tiny_size=80,
+        build=from_torchvision(
+            "Inception3", aux_logits=False, init_weights=False, tiny=_FEW_CLASSES
+        ),
+    ),
+    image_model(
+        "googlenet",
+        "GoogLeNet without its auxiliary heads: 57 convolutions",
+        source="torchvision.models.GoogLeNet",
+        paper_name="googlenet",
+        parameter_count=6_624_904,
+        build=from_torchvision(
+            "GoogLeNet", aux_logits=False, init_weights=False, tiny=_FEW_CLASSES
+        ),
+    ),
+    image_model(
+        "efficientnet-v2-m",
+        "EfficientNetV2-M: 57 blocks, the early ones with the expansion fused",
+        source="torchvision.models.efficientnet_v2_m",
+        paper_name="efficientnet",
+        parameter_count=54_139_356,
+        build=from_torchvision("efficientnet_v2_m", tiny=_FEW_CLASSES),
+    ),
+)
+
+CONVNETS = (*_PLAIN, *_TORCHVISION)
+
 
 _TINY_VIT = {
     "image_size": 64,
