@@ -8,14 +8,14 @@ so -0.0 and 0.0 differ while two NaNs of the same payload do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from ftax.errors import tell_in_full
 from ftax.steps.tensors import same_bytes
-from ftax.tape import tf32
 from ftax.timing.checks import Equality
 
 # Relative norm of the difference that another order of summation may cause.
@@ -184,7 +184,7 @@ def fail_equality(
 
 def _find_tolerance(tensor: torch.Tensor) -> float:
     on_gpu = tensor.dtype == torch.float32 and tensor.is_cuda
-    if on_gpu and (tf32.allows_products() or tf32.allows_convolutions()):
+    if on_gpu and (allows_tf32_products() or allows_tf32_convolutions()):
         return _TF32_TOLERANCE
     return TOLERANCE.get(tensor.dtype, 0.0)
 
@@ -233,3 +233,24 @@ def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def _densify(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.layout == torch.strided else tensor.to_dense()
+
+
+def allows_tf32_products() -> bool:
+    """Whether TF32 is allowed in matrix products (cuBLAS)."""
+    backends: Any = torch.backends  # parts of which torch leaves untyped
+    matmul = backends.cuda.matmul
+    return _read_tf32(lambda: matmul.allow_tf32, lambda: matmul.fp32_precision)
+
+
+def allows_tf32_convolutions() -> bool:
+    """Whether TF32 is allowed in convolutions (cuDNN)."""
+    cudnn: Any = torch.backends.cudnn
+    return _read_tf32(lambda: cudnn.allow_tf32, lambda: cudnn.conv.fp32_precision)
+
+
+def _read_tf32(read_old: Callable[[], bool], read_new: Callable[[], str]) -> bool:
+    # Reading a switch by its old name raises once its new name was used.
+    try:
+        return bool(read_old())
+    except RuntimeError:
+        return read_new() == "tf32"

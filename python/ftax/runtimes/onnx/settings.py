@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import torch
 
 from ftax.errors import InvalidArgumentError
-from ftax.tape import tf32
+from ftax.tape.equality import allows_tf32_convolutions, allows_tf32_products
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 
@@ -74,7 +74,7 @@ def match_torch(
     ``operators`` are the operator types of the model. ONNX Runtime has one switch for TF32 where
     torch has two: the one for convolutions decides where there are any.
     """
-    products, convolutions = tf32.allows_products(), tf32.allows_convolutions()
+    products, convolutions = allows_tf32_products(), allows_tf32_convolutions()
     has_convolutions = not _CONVOLUTIONS.isdisjoint(operators)
     fast = convolutions if has_convolutions else products
     options = {
