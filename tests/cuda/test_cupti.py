@@ -212,6 +212,7 @@ def test_a_running_torch_profiler_is_named():
     assert "torch.profiler is running" in str(result["message"])
 
 
+@pytest.mark.timing
 def test_kernel_times_are_the_same_before_and_after_torch_profiler():
     result = run_script("""
         before = trace()
@@ -230,6 +231,7 @@ def test_kernel_times_are_the_same_before_and_after_torch_profiler():
     assert others_ns == [pytest.approx(before_ns, rel=0.1)] * 3
 
 
+@pytest.mark.timing
 def test_torch_profiler_sees_the_kernels_of_a_graph_after_a_trace():
     result = run_script("""
         graph = capture()

@@ -173,6 +173,7 @@ def test_a_carveout_that_a_node_does_not_have_set_is_not_passed(resnet: Workspac
     assert passed["always"] == len(kernels) > passed["if set"]
 
 
+@pytest.mark.timing
 def test_launches_with_a_wrong_carveout_have_the_names_but_not_the_durations(
     resnet: Workspace,
 ) -> None:
