@@ -6,20 +6,17 @@ file below all that it may hold; so neither is imported before it is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """``record`` is the class, ``drawing`` the function from a record to the `Printout` of it, and
     ``details`` that to all of it where that is more; each as ``module:name``; an empty one: there
-    is none."""
+    is none. Not a dataclass: to make one takes half of what `import ftax` does."""
 
-    record: str = ""
-    drawing: str = ""
-    details: str = ""
+    def __init__(self, *, record: str = "", drawing: str = "", details: str = "") -> None:
+        self.record, self.drawing, self.details = record, drawing, details
 
 
 KINDS: dict[str, Kind] = {}
