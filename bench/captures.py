@@ -101,7 +101,7 @@ def is_equal(captured: Captured, loaded: LoadedModel, seed: int) -> bool:
 
 def time_guards(captured: Captured) -> float:
     """ns of one look at all of them, in the cache."""
-    guards = captured._programs[0].state.guards
+    guards = captured._recordings.programs[0].state.guards
     times = []
     for _ in range(_LOOKS):
         start = time.perf_counter_ns()
@@ -273,7 +273,7 @@ def decode(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def time_graph(captured: Captured) -> float:
     """Seconds of a launch of its graph, one behind the other as a loop makes them."""
-    replay: Any = captured._programs[0].replay
+    replay: Any = captured._recordings.programs[0].replay
     torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(_TOKENS):

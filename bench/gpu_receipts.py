@@ -29,7 +29,8 @@ from ftax.ladders.ladder import EAGER
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.session import Plan, measure, quiet, require
+from ftax.timing.plan import Plan
+from ftax.timing.session import measure, quiet, require
 from record import Figure, figure, finish, keep_receipt, make_parser, progress, run_json, show
 
 _MODELS, _BATCHES = ("bert-base", "resnet-50", "gpt2"), (1, 8, 32)

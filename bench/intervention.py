@@ -37,7 +37,8 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
-from ftax.timing.session import Plan, measure, quiet, require
+from ftax.timing.plan import Plan
+from ftax.timing.session import measure, quiet, require
 from record import finish, make_parser, run_workers
 
 # ns beyond as much in the baseline: large against the noise of a shared machine.

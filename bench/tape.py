@@ -27,7 +27,8 @@ from ftax.steps.loaded import LoadedModel
 from ftax.tape.equality import compare_outputs
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.differences import compute_difference
-from ftax.timing.session import Plan, measure, require
+from ftax.timing.plan import Plan
+from ftax.timing.session import measure, require
 from record import figure, finish, make_parser, progress, run_workers, show
 
 _REPEATS, _WIDTH = 50, 4

@@ -35,6 +35,6 @@ from .timing.cell import Cell as Cell
 from .timing.comparison import Comparison as Comparison
 from .timing.differences import HostComparison as HostComparison
 from .timing.measurement import Measurement as Measurement
-from .timing.session import Plan as Plan
+from .timing.plan import Plan as Plan
 
 __version__: str

@@ -15,7 +15,8 @@ from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.measurement import Measurement
-from ftax.timing.session import Plan, check_label, choose_plan, measure, require
+from ftax.timing.plan import Plan, check_label, choose_plan
+from ftax.timing.session import measure, require
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:

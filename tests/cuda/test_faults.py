@@ -20,7 +20,7 @@ from torch import nn
 import ftax
 from ftax import Receipt, RunnerError
 from ftax.tape import capture as capture_module
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 pytestmark = pytest.mark.needs_cuda
 

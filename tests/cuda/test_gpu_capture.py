@@ -106,7 +106,7 @@ def test_graphs_of_one_capture_share_memory(no_grad: None):
     given = [torch.randn(size, 64, device="cuda") for size in (4096, 4095, 4094)]
     captured = ftax.capture(model, given[0])
     captured.warm(given[1:])
-    sizes = [program.replay.memory_bytes for program in captured._programs]
+    sizes = [program.replay.memory_bytes for program in captured._recordings.programs]
     assert max(sizes) > 50e6 and sum(sizes) < 1.5 * max(sizes)
     streams = [torch.cuda.Stream() for _ in range(2)]
     torch.cuda.synchronize()

@@ -22,7 +22,8 @@ from ftax.ladders.intervention import (
 from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
-from ftax.timing.session import Plan, measure, require
+from ftax.timing.plan import Plan
+from ftax.timing.session import measure, require
 from support.delays import find_moves
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.timing]

@@ -14,7 +14,7 @@ from ftax.cli import main
 from ftax.errors import InvalidArgumentError
 from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.kernel_set import KernelSet
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 pytestmark = pytest.mark.needs_cuda
 

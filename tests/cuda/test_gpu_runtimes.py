@@ -3,7 +3,7 @@
 import pytest
 
 import ftax
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -18,7 +18,7 @@ from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.onnx.rows import prepare_onnx_file
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Host
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.onnx_models import S, Y, make_inputs, save_model
 
 pytestmark = pytest.mark.needs_ort_cuda

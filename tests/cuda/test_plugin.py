@@ -17,7 +17,7 @@ from ftax.errors import UnavailableError
 from ftax.runtimes.plugins.case import TriedLibrary, make_case
 from ftax.runtimes.plugins.conform.suite import CHECKS, _run, make_perceptron
 from ftax.runtimes.plugins.trial import Answer, open_session
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 pytestmark = pytest.mark.needs_cuda
 

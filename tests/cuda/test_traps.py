@@ -31,7 +31,7 @@ from ftax.steps.outputs import flatten_outputs
 from ftax.steps.tensors import same_bytes
 from ftax.tape.capture import capture_calls
 from ftax.timing.candidate import Candidate
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.small_models import Lambda, normal
 
 pytestmark = pytest.mark.needs_cuda

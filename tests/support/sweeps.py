@@ -24,7 +24,7 @@ from ftax.sweeps.sites import Site
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.sweep_records import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from ftax.workers.process import Stop, WorkerDied
 
 # (step, places, number of the worker) -> nothing, or what the worker dies of.

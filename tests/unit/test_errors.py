@@ -25,7 +25,7 @@ from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.setting import Setting
 from ftax.timing.candidate import Candidate
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.evidence import EAGER, GRAPH, KERNELS, LADDER
 from support.forks import run_command
 from support.small_models import load_function, normal

@@ -7,7 +7,7 @@ import pytest
 import ftax
 from ftax import RunnerError
 from ftax.errors import attempt, describe, is_out_of_memory, name_faults
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 QUICK = Plan(rounds=2, warmup=1, round_ms=1.0)
 FULL = OSError(errno.ENOSPC, "No space left on device", "there")

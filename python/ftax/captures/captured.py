@@ -1,15 +1,14 @@
 """`ftax.capture`: a callable that is called like the original and replays what it recorded.
 
 Whatever is not certain is recorded again, not guessed. A call that differs in its arguments, or
-that finds anything of Python changed that the recorded one could have read, is another call.
+that finds anything of Python changed that the recorded one could have read, is another call. When
+one is recorded or given up is decided in `recordings`.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,42 +17,24 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import nn
 
-from ftax.captures.around import OtherThreads, find_mode, is_only_thread
-from ftax.captures.checks import (
-    Before,
-    check,
-    choose_most_bytes,
-    find_obstacle,
-    give_to_borrower,
-    replay,
-)
+from ftax.captures.around import OtherThreads, find_mode
+from ftax.captures.checks import Before, check, find_obstacle, give_to_borrower, replay
 from ftax.captures.explanation import Explanation, explain
-from ftax.captures.gradients import note_holders
 from ftax.captures.guards import Wraps
 from ftax.captures.in_place import stand_in
-from ftax.captures.kinds import MOVES, CallKind, CallKinds
+from ftax.captures.kinds import CallKind
 from ftax.captures.ledger import CaptureStats, Clock, Ledger
+from ftax.captures.notices import Notices
 from ftax.captures.options import Options
 from ftax.captures.program import Program, ValueChanged
-from ftax.captures.record import Request, record_program
-from ftax.errors import (
-    FtaxError,
-    InvalidArgumentError,
-    RunnerError,
-    UnsupportedError,
-    say_count,
-)
+from ftax.captures.recordings import Recordings, this_thread
+from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, UnsupportedError, say_count
 from ftax.steps.given import is_measuring
 from ftax.steps.left_as_found import try_lock
 from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.step import StandIn, Step
 from ftax.steps.user_inputs import split_inputs
-from ftax.tape.capture import GraphMemory
 
-_MOST_OF_A_KIND = 4  # recordings of one signature that are kept, such as with two values of a flag
-_WARN_AFTER_CALLS = 8
-_MANY_NEW = 64  # kinds of calls in a row, after which it is worth a warning
-_NOT_YET = "such arguments are not recorded yet"
 _MAKES_STATE = (
     "the first call runs as it is: it makes state (an optimizer's, a cache, a flag) that replays "
     "need; the second records"
@@ -87,13 +68,6 @@ class _Unanswered(NamedTuple):
     start: int  # ns
 
 
-class _Recording(threading.local):
-    """Whether this thread is recording, whatever it is that it records."""
-
-    is_on = False
-
-
-_recording = _Recording()
 captures: weakref.WeakValueDictionary[int, Captured] = weakref.WeakValueDictionary()  # by function
 
 
@@ -118,27 +92,29 @@ class Captured(Wraps, StandIn):
         self.__wrapped__ = self._function  # for who asks for its arguments
         self.name = name or (what.name if isinstance(what, Step) else _name(what))
         self.options = options
-        self._has_graphs = False  # among what was recorded
-        self._memory = GraphMemory()
-        self._kinds, self._ledger = CallKinds(), Ledger()
+        self._ledger, self._notices = Ledger(), Notices(self.name)
+        self._recordings = Recordings(
+            self._function,
+            self.name,
+            options,
+            self._grad_mode,
+            ledger=self._ledger,
+            notices=self._notices,
+        )
+        self._kinds = self._recordings.kinds
         self._turns = threading.RLock()  # of calls that must not run at once
         self._books = self._ledger.lock  # held for moments
-        self._has_state = options.reset is not None
         self._is_exclusive = False  # while a call is recorded that others must not disturb
         self._is_closed = False
         self._audits_left = 0
-        self._changed = 0  # values that were compared and differed
-        self._new_in_a_row = 0  # calls of kinds that never came before, since the last replay
-        self._told: set[str] = set()
-        self._refusal = ""  # the last one
         captures[id(self._function)] = self
         self._release: Callable[[], None] | None = None  # gives a module its forward back
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns for these arguments, bit for bit."""
-        if _recording.is_on:  # what is recorded calls a capture, maybe its own
+        if this_thread.is_recording:  # what is recorded calls a capture, maybe its own
             return self._function(*args, **kwargs)
-        if self._has_state or self._is_exclusive or self._grad_mode is not None:
+        if self._recordings.has_state or self._is_exclusive or self._grad_mode is not None:
             return self._call_in_turn(args, kwargs)
         answer = self._answer(args, kwargs)
         if type(answer) is not _Unanswered:
@@ -199,7 +175,6 @@ class Captured(Wraps, StandIn):
         result, failure = replay(program, match.tensors)
         if failure is not None:
             return self._recover(match, failure, before)
-        self._new_in_a_row = 0
         self._ledger.note_replay(match.kind, match.program, match.start)
         return result
 
@@ -211,14 +186,10 @@ class Captured(Wraps, StandIn):
         elif not match.program.is_pure:
             raise error
         if isinstance(error, ValueChanged):
-            self._note_change(match)
+            self._recordings.note_change(match.kind, match.program)
             return self._call_original(match, "a number that it read has changed")
         result = self._call_original(match, "the replay failed")  # what it raises, it raises alone
-        self._warn(
-            "replay",
-            f"a replay of {self.name} failed where {self.name} itself does not, and every such "
-            f"call is done by {self.name}: {error}",
-        )
+        self._notices.tell_failure(error)
         return result
 
     def _check(self, match: _Match, *, raises: bool) -> Any:
@@ -235,12 +206,10 @@ class Captured(Wraps, StandIn):
             return self._recover(match, found.failure, before)
         if found.difference:
             return self._give_up(match, found.result, found.difference, raises=raises)
-        self._new_in_a_row = 0
         times = found.replay_ns, found.original_ns
         self._ledger.note_check(match.kind, program, match.start, clock, *times)
         if program.schedule.is_no_faster:
-            match.kind.why = "a replay is no faster"
-            self._drop(program)
+            self._recordings.give_up(match.kind, program, "a replay is no faster")
         if self.options.borrow:
             return give_to_borrower(found.replayed, found.result)
         return found.result
@@ -254,50 +223,9 @@ class Captured(Wraps, StandIn):
                 f"the capture of {self.name} is not what the original computes: {difference}. "
                 "explain() lists what it takes as fixed; close() it and call the original"
             )
-        match.kind.why = "a replay was wrong"
-        self._drop(program)
-        suspects = (*program.executed.changing, *program.state.frozen)
-        why = f" It may depend on {suspects[0]}, which is not compared." if suspects else ""
-        count = program.schedule.unchecked - 1
-        earlier = (
-            f" {say_count(count, 'replay')} since the last good check may be wrong too."
-            if count
-            else ""
-        )
-        self._warn(
-            f"difference of {program.signature.describe()}",
-            f"a check of the capture of {self.name} found that a replay is not what "
-            f"{self.name} computes: {difference}.{why} {self.name} itself is called from now on "
-            f"for such arguments.{earlier} (fast.explain() lists what is compared)",
-        )
+        self._recordings.give_up(match.kind, program, "a replay was wrong")
+        self._notices.tell_difference(program, difference)
         return result
-
-    def _note_change(self, match: _Match) -> None:
-        """Drop a recording, once, where the first call alone had this number; and where most calls
-        have another one, for good."""
-        kind, program = match.kind, match.program
-        if program.replays <= 1 and not kind.is_renewed:
-            kind.is_renewed = True
-            self._drop(program)
-            return
-        self._changed += 1
-        if self._changed >= _WARN_AFTER_CALLS and self._changed > self._ledger.replayed:
-            kind.why = "numbers that it reads are others in most calls"
-            self._drop(program)
-            self._warn(
-                "checked",
-                f"{self._changed} calls of the capture of {self.name} read other numbers than the "
-                f"recorded ones, so that each was replayed and then done again: {self.name} is "
-                "called as it is from now on; record it with inputs like most (with padding, if "
-                "most have some)",
-            )
-
-    def _drop(self, program: Program) -> None:
-        with self._books:
-            for kind in self._kinds:
-                if program in kind.programs:
-                    kind.programs.remove(program)
-        program.replay.close()
 
     def _call_original(self, call: _Match | _Given, why: str, kind: CallKind | None = None) -> Any:
         """Beside other threads, unless calls take turns."""
@@ -309,7 +237,7 @@ class Captured(Wraps, StandIn):
 
     def _miss(self, call: _Given, kind: CallKind) -> Any:
         with self._books:
-            why = self._explain_original(kind)
+            why = self._recordings.explain_original(kind)
         if why:
             return _Unanswered(why, kind, call.start)
         if self.options.on_miss == "raise" and self._ledger.count() and not kind.is_settled:
@@ -335,53 +263,12 @@ class Captured(Wraps, StandIn):
             if mode := find_mode():  # in which tensors are of another kind
                 self._warn_mode(mode)
             else:
-                self._warn_refused(error)
+                self._notices.tell_refused(error)
             return None
 
     def _warn_mode(self, mode: str) -> None:
         if not is_measuring() and self.options.on_refusal == "raise":
-            self._warn("mode", f"inside of {mode} {self.name} is called as it is, uncaptured")
-
-    def _note_new(self, kind: CallKind) -> None:
-        """Warn of calls of which none is like one before."""
-        kind.is_new = False
-        self._new_in_a_row += 1
-        if self._new_in_a_row == _MANY_NEW:
-            self._warn(
-                "new",
-                f"{_MANY_NEW} calls of the capture of {self.name} came with other arguments each, "
-                f"now {kind.signature.describe()}, so none is recorded: give a number that changes "
-                "as a tensor, pad to a few lengths",
-            )
-
-    def _explain_original(self, kind: CallKind) -> str:
-        """Why the original answers this call, for which no recording fits; "": record it."""
-        if kind.is_new:
-            self._note_new(kind)
-        if kind.is_first:
-            kind.is_first, kind.is_settled = False, True
-            return "a first call, which makes state"
-        if self.options.on_miss == "eager" and self._ledger.recorded:
-            return "nothing recorded fits"
-        if kind.why or kind.is_settled:
-            return kind.why
-        kind.note_miss()
-        if self.options.on_miss == "raise":
-            return ""
-        place = kind.change[0]
-        if kind.moves == MOVES:
-            self._warn(
-                f"moves {place}",
-                f"calls of the capture of {self.name} find {place} changed again and again, so "
-                f"{self.name} is called as it is while that goes on: keep it the same from call "
-                f"to call ({_name_way(place)}), or record the values that will come with "
-                "fast.warm(...)",
-            )
-        if not self._ledger.budget.pays(kind) and not (is_measuring() and kind.moves < MOVES):
-            return kind.skip(f"{place} has changed" if place else _NOT_YET)
-        if self._has_graphs and not is_only_thread():
-            return "other threads live"
-        return ""
+            self._notices.tell_mode(mode)
 
     def _record_and_run(self, call: _Given, kind: CallKind) -> Any:
         """Record the call and replay it; the original where that cannot be."""
@@ -391,7 +278,9 @@ class Captured(Wraps, StandIn):
                 return _Unanswered("other threads call it", kind, call.start)
             reason = _describe_miss(kind)
             try:
-                program = self._record(call, kind, None, is_asked=kind.is_settled)
+                program = self._recordings.record(
+                    call.args, call.kwargs, kind, is_asked=kind.is_settled
+                )
             except FtaxError as found:
                 error, program = found, None
         call = call._replace(start=time.perf_counter_ns())
@@ -410,22 +299,18 @@ class Captured(Wraps, StandIn):
         """Warn once, and do not try again. What the original raises, it raises alone."""
         if isinstance(error, OtherThreads):
             kind.original_ns = 0
-            self._warn("threads", f"{error}: it is called as it is; record it by fast.warm([...])")
+            self._notices.tell_threads(error)
             return self._call_original(call, "other threads live", kind)
         result = self._call_original(call, "it cannot be captured")
         kind.why = "it cannot be captured"
-        self._warn_refused(error)
+        self._notices.tell_refused(error)
         return result
-
-    def _warn_refused(self, error: Exception) -> None:
-        self._refusal = str(error) or type(error).__name__
-        self._warn("refused", f"{self.name} is called as it is, without a capture: {self._refusal}")
 
     @contextmanager
     def _undisturbed(self, kind: CallKind) -> Iterator[bool]:
         """Whether the kind can be recorded now. What is not as it was may be that the call writes
         state from now on, which no other call may do meanwhile."""
-        if not self._has_state and not kind.programs:
+        if not self._recordings.has_state and not kind.programs:
             yield True
             return
         with self._turns:
@@ -434,16 +319,6 @@ class Captured(Wraps, StandIn):
                 yield self._ledger.running == 0
             finally:
                 self._is_exclusive = False
-
-    def _warn(self, topic: str, text: str) -> None:
-        """Once of a topic, at the line that called."""
-        if topic in self._told:
-            return
-        self._told.add(topic)
-        depth, frame = 1, sys._getframe()
-        while frame.f_back is not None and frame.f_code.co_filename == __file__:
-            depth, frame = depth + 1, frame.f_back
-        warnings.warn(text, stacklevel=depth)
 
     def warm(self, calls: Iterable[Any]) -> None:
         """Record calls now that no recording fits, such as one of each length that will come; each
@@ -465,55 +340,18 @@ class Captured(Wraps, StandIn):
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> bool:
         """Record the call with these arguments, which changes nothing else. Whether it can be
         replayed: it may be refused, or have to run once first."""
-        call = _Given(args, kwargs, 0)
         try:
             kind = self._kinds.find(args, kwargs)
-            return self._record(call, kind, check_inputs, is_asked=True) is not None
+            program = self._recordings.record(args, kwargs, kind, check_inputs, is_asked=True)
+            return program is not None
         except OtherThreads:
             raise
         except UnsupportedError as error:
             kind.why = "it cannot be captured"
             if self.options.on_refusal == "raise":
                 raise
-            self._warn_refused(error)
+            self._notices.tell_refused(error)
             return False
-
-    def _record(
-        self, call: _Given, kind: CallKind, check_inputs: Any, *, is_asked: bool
-    ) -> Program | None:
-        """None where the call has to run once as it is. ``is_asked``: by the user, who answers for
-        what other threads do to a GPU meanwhile."""
-        _recording.is_on = True
-        begun, begun_work = time.perf_counter_ns(), time.thread_time_ns()
-        is_alone = is_only_thread() or (is_asked and torch.cuda.is_initialized())
-        try:
-            with note_holders([program.gradients for program in self._programs]):
-                program = self._make_program(call, check_inputs, is_alone)
-                return self._keep(program, kind)
-        finally:
-            _recording.is_on = False
-            self._ledger.note_recording(begun, begun_work, is_asked=is_asked)
-
-    def _keep(self, program: Program, kind: CallKind) -> Program | None:
-        """Use it for the next such call, unless a first call has to run as it is."""
-        is_settled, kind.is_settled = kind.is_settled, False
-        if program.unsettled and is_settled:
-            raise UnsupportedError(f"cannot capture {self.name}: {program.unsettled}")
-        self._has_state |= program.has_state or bool(program.unsettled)
-        kind.original_ns, kind.skips, kind.why = 0, 0, ""
-        self._ledger.recorded += 1
-        if program.unsettled:
-            kind.is_first = True
-            return None
-        self._has_graphs |= program.kind == "graph"
-        with self._books:
-            kind.programs.insert(0, program)
-        most_bytes = choose_most_bytes(program) if (n := self.options.max_bytes) is None else n
-        for old in kind.programs[_MOST_OF_A_KIND:]:
-            self._drop(old)
-        while self.memory_bytes > most_bytes and len(self._programs) > 1:
-            self._drop(self._programs[-1])  # of the kind that was not called for longest
-        return program
 
     def open(self, inputs: Any = None) -> tuple[nn.Module | Step, Any]:
         """The original, as it is measured, and the inputs that it was captured with."""
@@ -528,39 +366,17 @@ class Captured(Wraps, StandIn):
         )
         return step, None
 
-    @property
-    def _programs(self) -> list[Program]:
-        with self._books:
-            return self._kinds.list_programs()
-
     def record_first(self, inputs: Any, check_inputs: Any) -> None:
         """Record the call that `inputs` are of from now on."""
         args, kwargs = split_inputs(() if inputs is None else inputs)
         self.inputs = args, dict(kwargs)
         if self.record(*self.inputs, check_inputs) and self.options.borrow:
             # In the memory from which the recording reads.
-            self.inputs = self._programs[0].lend_inputs(*self.inputs)
+            self.inputs = self._recordings.programs[0].lend_inputs(*self.inputs)
 
     def stand_in_for(self, module: nn.Module) -> None:
         """Be its forward, until `close`."""
         self._release = stand_in(module, self)
-
-    def _make_program(self, call: _Given, check_inputs: Any, is_alone: bool) -> Program:
-        options, mode = self.options, self._grad_mode
-        with nullcontext() if mode is None else use_autograd(mode == "grad"):
-            request = Request(
-                name=self.name,
-                options=options,
-                memory=self._memory,
-                check_inputs=check_inputs,
-                is_alone=is_alone,
-            )
-            program = record_program(self._function, call.args, call.kwargs, request)
-        if not program.unsettled and (changed := program.state.find_change()):
-            raise UnsupportedError(
-                f"cannot capture {self.name}: {changed} is not the same when it is read twice"
-            )
-        return program
 
     def audit(self, calls: int) -> None:
         """Have the original run beside the next ``calls`` replays, from the same state and random
@@ -572,8 +388,8 @@ class Captured(Wraps, StandIn):
 
     def explain(self) -> Explanation:
         """What is compared before each call, and what is taken as fixed."""
-        note = _MAKES_STATE if self._kinds.has_first else self._refusal
-        return explain(self.name, self._programs, self._ledger.count(), note)
+        note = _MAKES_STATE if self._kinds.has_first else self._notices.refusal
+        return explain(self.name, self._recordings.programs, self._ledger.count(), note)
 
     def stats(self) -> CaptureStats:
         """How calls were answered so far, and what that took."""
@@ -588,7 +404,7 @@ class Captured(Wraps, StandIn):
     def memory_bytes(self) -> int:
         """Of memory that the recorded calls hold beside what the original holds; of a tape's own,
         an estimate."""
-        return sum(program.replay.memory_bytes for program in self._programs)
+        return self._recordings.memory_bytes
 
     def close(self) -> None:
         """Let go of all that was recorded, and of a module that was captured in place. Calls raise
@@ -598,8 +414,8 @@ class Captured(Wraps, StandIn):
             if self._release is not None:
                 self._release()
                 self._release = None
-            for program in self._programs:
-                self._drop(program)
+            for program in self._recordings.programs:
+                self._recordings.drop(program)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -608,20 +424,14 @@ class Captured(Wraps, StandIn):
         )
 
     def __repr__(self) -> str:
-        return f"<capture of {self.name}, {say_count(len(self._programs), 'recorded call')}>"
+        count = len(self._recordings.programs)
+        return f"<capture of {self.name}, {say_count(count, 'recorded call')}>"
 
 
 def _describe_miss(kind: CallKind) -> str:
     if kind.change[0]:
         return f"{kind.change[0]} has changed"
     return f"it was called with {kind.signature.describe()}"
-
-
-def _name_way(place: str) -> str:
-    """How what moves there can be made to stay."""
-    if "'betas'" in place or "'momentum'" in place:
-        return "OneCycleLR leaves it alone with cycle_momentum=False"
-    return "a number can be a tensor: a position, lr=torch.tensor(...)"
 
 
 def _name(what: object) -> str:

@@ -1,8 +1,9 @@
-"""What of Python a call can have read, from which its work may follow; and what is not followed.
+"""Walks from a call to all of Python's state on which its work can depend, and guards each place.
 
-From the functions that ran, closures, defaults and the globals that they name; from there, into
-modules, optimizers, objects and containers. More is guarded than was read. A guard too many costs a
-capture anew, one too few a wrong result.
+It starts at the functions that ran: closures, defaults and the globals that they name. From there
+it goes into modules, optimizers, objects and containers, by the names that `names_read` lists. More
+is guarded than was read: a guard too many costs a recording, one too few a wrong result. What is
+not followed is named, too.
 """
 
 from __future__ import annotations
@@ -20,50 +21,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from ftax import _core
 from ftax.captures.executed import Executed
 from ftax.captures.gradients import Gradients, can_hold_gradient
 from ftax.captures.inert import (
-    OF_EACH_CLASS,
-    OF_EACH_MODULE,
     is_fixed,
     is_inert,
-    is_inert_global,
     is_library_class,
     is_library_name,
     is_of_library,
 )
 from ftax.captures.kept_tensors import NOTHING_UNGUARDED, KeptTensor, Unguarded
-from ftax.captures.names import (
-    composes_names,
-    list_asked,
-    list_co_names,
-    list_global_names,
-    list_imports,
-    list_names,
-    list_unfollowed,
-    reads_environment,
-)
+from ftax.captures.names import composes_names, list_imports, list_unfollowed, reads_environment
+from ftax.captures.names_read import NamesRead, list_globals
 from ftax.errors import name_key
 from ftax.steps.kept_python import mangle
-from ftax.steps.reach import HOLDERS, is_installed, is_library
+from ftax.steps.reach import is_installed, is_library
 from ftax.steps.writes import list_storages
 
 _MOST_ITEMS = 100_000  # of a container that are looked at for each call
 _MOST_NUMBERS = 4096  # of an array of numpy, which are compared faster
-_MODULE_STATE = frozenset(
-    (
-        *("training", "forward", "_parameters", "_buffers", "_modules", "_backward_hooks"),
-        *("_backward_pre_hooks", "_forward_hooks", "_forward_hooks_with_kwargs"),
-        *("_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
-    )
-)
 _SCALER_STATES = "_per_optimizer_states"
-# What counts calls beside a step. Only names that stand in code read it: models of transformers
-# make names up, and each count would then be a part of the step.
-_COUNTING = (torch.optim.lr_scheduler.LRScheduler,)
 # Objects that read attributes by names that stand in no code.
 _READERS = (operator.attrgetter, operator.methodcaller)
 
@@ -155,14 +134,14 @@ def guard_state(
     but for what is ``unguarded``; where it is known what becomes of ``gradients``, also of those
     that the call can find."""
 
-    def walk_by(names: frozenset[str] | None) -> _Walk:
-        walk = _Walk(executed, names, gradients, unguarded, has_autograd=has_autograd)
+    def walk_by(read: NamesRead) -> _Walk:
+        walk = _Walk(read, gradients, unguarded, has_autograd=has_autograd)
         return _walk(walk, roots, executed, functions, device)
 
-    names = None if composes_names(executed.codes, executed.askers) else list_names(executed.codes)
-    walk = walk_by(names)
-    if names is not None and walk.has_met_readers:
-        walk = walk_by(None)
+    read = NamesRead(executed.codes, makes_names=composes_names(executed.codes, executed.askers))
+    walk = walk_by(read)
+    if walk.has_met_readers and not read.makes_names:
+        walk = walk_by(NamesRead(executed.codes, makes_names=True))
     return walk.state
 
 
@@ -196,8 +175,7 @@ def _walk(
 class _Walk:
     def __init__(
         self,
-        executed: Executed,
-        names: frozenset[str] | None,
+        read: NamesRead,
         gradients: Gradients | None,
         unguarded: Unguarded,
         *,
@@ -205,12 +183,8 @@ class _Walk:
     ) -> None:
         self.state = GuardedState()
         self._unguarded = unguarded
-        self.gradients = gradients if names is None or "grad" in names or has_autograd else None
-        self._codes, self._has_autograd = frozenset(map(id, executed.codes)), has_autograd
-        self._names, self._asked = names, list_asked(executed.codes)
-        self._written = list_names(
-            executed.codes
-        )  # in the code; `names` is None where it makes more
+        self.gradients = gradients if read.can_be("grad") or has_autograd else None
+        self._read, self._has_autograd = read, has_autograd
         self.has_met_readers = False
         self._seen: dict[int, object] = {}  # holds what is made on the way
         self._functions: dict[int, object] = {}
@@ -327,7 +301,7 @@ class _Walk:
     def visit_function(self, function: types.FunctionType, path: str) -> None:
         # What torch or Python wraps around a function of the user has that one's attributes.
         is_users = not is_library_name(function.__module__)
-        if id(function.__code__) not in self._codes:
+        if not self._read.has_run(function.__code__):
             if function.__dict__ and is_users:
                 self.visit(function.__dict__, f"attributes of {path}")
             return
@@ -352,19 +326,9 @@ class _Walk:
         self.visit_globals(function.__code__, function.__globals__)
 
     def visit_globals(self, code: types.CodeType, space: dict[str, Any]) -> None:
-        """Those that the code names. Functions and classes of libraries are not guarded: nobody
-        replaces them between two calls, and there are thousands."""
+        """Those that the code names."""
         own = not is_library(code.co_filename)
-        named = set(list_global_names(code) if own else list_co_names(code))
-        if own and "globals" in named:  # by any name
-            named.update(key for key in space if not is_inert_global(space[key]))
-        keys = [
-            name
-            for name in sorted(named)
-            if name not in OF_EACH_MODULE
-            and (own or (name in space and not is_inert_global(space[name])))
-        ]
-        keys = self._unguarded.choose(space, keys)
+        keys = self._unguarded.choose(space, list_globals(code, space))
         module = space.get("__name__", "?")
         self._guard_items(space, keys, f"globals of {module}")
         if own:
@@ -391,18 +355,8 @@ class _Walk:
         if id(space) in self._seen:
             return
         self._seen[id(space)] = space
-        keys = [
-            key
-            for key, value in space.items()
-            if key not in OF_EACH_MODULE
-            and (
-                key in self._written
-                if isinstance(value, types.ModuleType)
-                else self._names is None or key in self._names
-            )
-        ]
-        keys = self._unguarded.choose(space, keys)
-        missing = sorted(self._asked.difference(space))
+        keys = self._unguarded.choose(space, self._read.list_in_module(space))
+        missing = self._read.list_asked(space)
         if keys or missing:
             self.note(f"globals of {module.__name__}: {', '.join(keys)}")
             self.state.guards.add_items(space, [*keys, *missing])
@@ -423,9 +377,8 @@ class _Walk:
     def _look_at_attributes_of_tensor(self, tensor: torch.Tensor, path: str) -> None:
         """Those of Python, which no operator call tells of."""
         space = vars(tensor)
-        keys = [key for key in space if self._names is None or key in self._names]
-        missing = sorted(self._asked.difference(space))
-        keys = self._unguarded.choose(space, keys)
+        keys = self._unguarded.choose(space, filter(self._read.can_be, space))
+        missing = self._read.list_asked(space)
         if keys or missing:
             self.note(f"attributes of {path}")
             self.state.guards.add_items(space, [*keys, *missing])
@@ -458,32 +411,22 @@ class _Walk:
         self._look_at_classes(type(value))
 
     def _look_at_attributes(self, value: object, space: dict[str, Any], path: str) -> None:
-        keys = self._unguarded.choose(space, [key for key in space if self._reads(value, key)])
+        keys = self._unguarded.choose(space, self._read.list_in_object(value, space))
         if isinstance(value, torch.amp.GradScaler):  # which has a new one after each update
             keys.remove(_SCALER_STATES)
             self.note(f"the stages of {path}")
             self.state.guards.add_attribute(_Contents(lambda: _list_stages(value)), "now")
             self.state.guards.add_items(space, keys)
             self.note(path)
-        elif self._names is None and not isinstance(value, _COUNTING):
+        elif self._read.can_be_any(value):
             self._guard_dict(space, path)
         else:
-            missing = _list_missing(value, space, self._written, self._asked)
+            missing = self._read.list_missing(value, space)
             self.note(path)
             self.state.guards.add_items(space, [*keys, *missing])
         if self.state.guards.add_dict_of(value):
             self.note(f"which dictionary has the attributes of {path}")
         self._visit_items(space, keys, path)
-
-    def _reads(self, owner: object, key: str) -> bool:
-        if key in self._written or (self._names is None and not isinstance(owner, _COUNTING)):
-            return True
-        return isinstance(owner, nn.Module) and key in _MODULE_STATE
-
-    def _has_run(self, value: object) -> bool:
-        """Whether something in a class is a function whose code ran."""
-        function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-        return id(getattr(function, "__code__", None)) in self._codes
 
     def _look_at_slots(self, value: object, path: str) -> None:
         for kind in type(value).__mro__:
@@ -515,9 +458,7 @@ class _Walk:
 
     def _look_at_class(self, kind: type, behind: Mapping[str, object]) -> None:
         space = vars(kind)
-        keys = [key for key, value in space.items() if self._is_read(key, value)]
-        missing = [key for key, value in behind.items() if self._is_read(key, value)]
-        missing = [key for key in (*missing, *sorted(self._asked)) if key not in space]
+        keys, missing = self._read.list_in_class(space, behind)
         known = self._guarded.setdefault(id(kind), set())
         if new := [key for key in (*keys, *missing) if key not in known]:
             known.update(new)
@@ -525,15 +466,6 @@ class _Walk:
             self.note(f"{kind.__qualname__}: {', '.join(keys)}")
             self.state.guards.add_class_items(kind, new)
         self._visit_all((f"{kind.__qualname__}.{key}", space[key]) for key in keys)
-
-    def _is_read(self, key: str, value: object) -> bool:
-        """Whether code that ran can have read this of a class."""
-        if self._has_run(value):
-            return True
-        is_own = key.startswith("__") and (callable(value) or hasattr(type(value), "__get__"))
-        if is_own or key in OF_EACH_CLASS:
-            return False
-        return self._names is None or key in self._names
 
 
 def _find_contents(value: Any) -> Callable[[], list[Any]] | None:
@@ -560,23 +492,3 @@ def _is_filled(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _list_missing(
-    owner: object, space: Mapping[str, object], names: frozenset[str], asked: frozenset[str]
-) -> list[str]:
-    """Names that code reads and that are not there: those for which it asks, those of the class,
-    which an attribute of the object would hide, and, of an object that is a bag of attributes or
-    makes them up, all."""
-    if isinstance(owner, HOLDERS) or _makes_attributes(type(owner)):
-        return [key for key in names if key not in space]
-    found = [key for kind in type(owner).__mro__ for key in vars(kind)]
-    known = [key for key in dict.fromkeys(found) if key in names and key not in space]
-    missing = [key for key in known if not key.startswith("__")]
-    return [*missing, *sorted(asked.difference(space, missing))]
-
-
-def _makes_attributes(kind: type) -> bool:
-    """Whether a method of the user's answers for attributes that are not there."""
-    owner = next((base for base in kind.__mro__ if "__getattr__" in vars(base)), None)
-    return owner is not None and not is_library_class(owner)

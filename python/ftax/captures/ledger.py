@@ -132,6 +132,7 @@ class Ledger:
         self.originals: Counter[str] = Counter()  # calls of the original, by why
         self.running = 0  # originals, now
         self.replayed = self.recorded = self.unchecked = 0
+        self.new_in_a_row = 0  # calls of kinds that never came before, since the last replay
         self._checked = self._check_ns = self._call_ns = self._record_ns = 0
 
     def begin_original(self, why: str, kind: CallKind | None) -> int:
@@ -166,6 +167,7 @@ class Ledger:
             program.replays += 1
             kind.note_replay()
             self.replayed += 1
+            self.new_in_a_row = 0
             self._call_ns += now - start - check_ns
             self.budget.worked += program.schedule.replay_ns
             self.budget.saved += program.schedule.saving_ns

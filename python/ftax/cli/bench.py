@@ -13,7 +13,7 @@ from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
 from ftax.timing.interrupts import hold
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 
 @o.takes(setting=o.make_setting, plan=o.some_of(o.make_plan, duration="30"), output=o.make_output)

@@ -13,7 +13,7 @@ from ftax.errors import check_count
 from ftax.reports.progress import show_progress
 from ftax.steps.setting import Setting
 from ftax.timing.interrupts import hold
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 _PLAN = Plan(max_rounds=10, duration_s=10.0)
 

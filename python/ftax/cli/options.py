@@ -189,7 +189,7 @@ def make_plan(
 
 
 def _check_in_plan(name: str, value: Any) -> None:
-    from ftax.timing.session import Plan
+    from ftax.timing.plan import Plan
 
     option = {"duration_s": "duration", "target_ratio": "precision", "patience_s": "patience"}
     named = f"--{option.get(name, name)}"

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ftax import _core
 from ftax.errors import RunnerError, describe
-from ftax.timing.session import Plan, quiet
+from ftax.timing.plan import Plan
+from ftax.timing.session import quiet
 
 # Short enough that a reading between rounds places a counter's step well, long enough that what
 # happens between two rounds (a probe of the host, the reading) is lost beside them.

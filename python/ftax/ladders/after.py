@@ -29,7 +29,8 @@ from ftax.tape.waits import find_waits
 from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
 from ftax.timing.interrupts import interruptible
-from ftax.timing.session import Plan, Progress, measure
+from ftax.timing.plan import Plan, Progress
+from ftax.timing.session import measure
 from ftax.timing.statistics import compute_mean
 from ftax.timing.units import format_time
 

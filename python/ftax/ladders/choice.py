@@ -21,7 +21,7 @@ from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
 from ftax.runtimes.spec import RuntimeSpec
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Place
-from ftax.timing.session import Progress
+from ftax.timing.plan import Progress
 
 # Words for `runtimes`, beside names.
 CHOICES = ("quick", "available", "all", "none")

@@ -16,7 +16,7 @@ from ftax.errors import UnavailableError, describe
 from ftax.instruments.gate import measure_gate
 from ftax.steps.setting import normalize_device
 from ftax.tape.recording import dispatch_key_works, record_fragment
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 _BURST = 200  # launches: long enough for a mean, short enough for any launch queue
 

@@ -28,7 +28,7 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.timing.candidate import Candidate
-from ftax.timing.session import Progress
+from ftax.timing.plan import Progress
 from ftax.workers.child import Line
 from ftax.workers.process import run_task
 from ftax.workers.time_limit import default_seconds

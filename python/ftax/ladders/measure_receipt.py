@@ -24,14 +24,8 @@ from ftax.timing.candidate import Candidate
 from ftax.timing.crowd import find_round_s
 from ftax.timing.interrupts import interruptible
 from ftax.timing.measurement import Measurement
-from ftax.timing.session import (
-    Plan,
-    Progress,
-    Session,
-    measure,
-    quiet,
-    require_no_profiler,
-)
+from ftax.timing.plan import Plan, Progress
+from ftax.timing.session import Session, measure, quiet, require_no_profiler
 from ftax.timing.trust import FEW_ROUNDS, find_doubt_of_waits
 
 _TRIAL_S = 2.0  # of rounds that tell whether requests wait for CPUs

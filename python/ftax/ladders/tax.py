@@ -22,7 +22,7 @@ from ftax.steps.given import Model, as_step, load, measuring, use_threads
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.interrupts import hold, interruptible, take
-from ftax.timing.session import Plan, Progress, check_label, choose_plan
+from ftax.timing.plan import Plan, Progress, check_label, choose_plan
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:

@@ -39,7 +39,8 @@ from ftax.timing.comparison import DEFAULT_CONFIDENCE, DEFAULT_MARGIN, Compariso
 from ftax.timing.differences import HostComparison
 from ftax.timing.interrupts import hold, interruptible
 from ftax.timing.measurement import Measurement
-from ftax.timing.session import Plan, Progress, choose_plan, measure_together, require
+from ftax.timing.plan import Plan, Progress, choose_plan
+from ftax.timing.session import measure_together, require
 from ftax.timing.watched import ProgressChoice, watched
 
 _RESULTS = (Measurement, Receipt, HostComparison)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ftax.ladders.evidence import RungEvidence, note_reference
 from ftax.ladders.ladder import EAGER, Ladder
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from ftax.timing.trust import FEW_ROUNDS
 from ftax.timing.units import format_time
 

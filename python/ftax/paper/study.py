@@ -16,7 +16,7 @@ from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults
 from ftax.sweeps.sweep import SiteOptions, run_sweep
 from ftax.timing.cell import Cell
-from ftax.timing.session import Plan, Progress
+from ftax.timing.plan import Plan, Progress
 
 # Seconds of a cell before any was measured, for the first estimate: (device, tiny).
 _GUESS_S = {("cuda", False): 2.0, ("cpu", False): 8.0, ("cuda", True): 2.0, ("cpu", True): 2.5}

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from ftax.records.record import Record
 from ftax.steps.setting import Setting
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 TASK = "ftax.sweeps.worker:work"  # of the workers that do jobs
 

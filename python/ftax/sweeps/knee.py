@@ -42,15 +42,8 @@ from ftax.steps.setting import Setting, SettingOptions, read_setting
 from ftax.sweeps.knee_record import Knee, KneePoint, Over, choose_size
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.interrupts import hold, interruptible, take
-from ftax.timing.session import (
-    DISTURBANCE,
-    Plan,
-    Progress,
-    Session,
-    choose_plan,
-    make_cell,
-    measure,
-)
+from ftax.timing.plan import Plan, Progress, choose_plan
+from ftax.timing.session import DISTURBANCE, Session, make_cell, measure
 from ftax.timing.trust import DISTURBED_IN
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 

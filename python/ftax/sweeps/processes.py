@@ -20,7 +20,8 @@ from ftax.steps.given import use_threads
 from ftax.steps.setting import Setting
 from ftax.timing.interrupts import interruptible
 from ftax.timing.measurement import Measurement, make_session_id
-from ftax.timing.session import Plan, Progress, measure, require
+from ftax.timing.plan import Plan, Progress
+from ftax.timing.session import measure, require
 from ftax.workers.child import Line
 from ftax.workers.process import WorkerDied, run_task
 

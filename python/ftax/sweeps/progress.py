@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from ftax.timing.session import Progress
+from ftax.timing.plan import Progress
 
 # What is counted: a cell by its place, and the id of the machine if it has to be that one.
 _Counted = tuple[int, str]

@@ -23,7 +23,7 @@ from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.sites import Site, choose_exporters, choose_sharers
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.supervisor import WAITING, DeviceLock, Supervisor, make_failure
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from ftax.workers.cluster import MachineLost
 from ftax.workers.process import Stop, work_side_by_side
 

@@ -38,7 +38,7 @@ from ftax.sweeps.sites import LocalSites, Site
 from ftax.sweeps.store import CellStore, lock_folder, read_known
 from ftax.sweeps.sweep_records import SweepRun, SweepTimes
 from ftax.timing.cell import Cell
-from ftax.timing.session import Plan, Progress
+from ftax.timing.plan import Plan, Progress
 
 LIMIT_S = 300.0
 _ALL_ROUNDS = 1e-6  # a precision that is never met: unless the time limit comes first

@@ -14,7 +14,8 @@ from dataclasses import replace
 from ftax import _core
 from ftax.timing.comparison import compare_values
 from ftax.timing.measurement import Measurement
-from ftax.timing.session import Plan, quiet
+from ftax.timing.plan import Plan
+from ftax.timing.session import quiet
 
 _LEAST_PAIRS, _MOST_PAIRS = 5, 6
 _ROUNDS = 2  # of one stretch

@@ -16,7 +16,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError, describe
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from ftax.timing.statistics import compute_interval, compute_mean
 from ftax.timing.units import format_time
 

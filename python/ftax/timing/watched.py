@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from ftax.errors import InvalidArgumentError
 from ftax.records.kinds import find
-from ftax.timing.session import Plan, Progress
+from ftax.timing.plan import Plan, Progress
 
 ProgressChoice = Progress | bool | None
 

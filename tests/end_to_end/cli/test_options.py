@@ -16,7 +16,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.ladders.choice import TaxOptions
 from ftax.steps.setting import Setting
 from ftax.sweeps.sweep import FULL, QUICK
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 MEASURING = {"tax", "bench", "compare", "knee", "trace", "ops"}  # one model, now
 SEVERAL = {"sweep", "paper"}  # grids: axes of their own, under the same names

@@ -12,7 +12,7 @@ import ftax
 from ftax.machines.gpu import expect_idle
 from ftax.steps.setting import Setting
 from ftax.sweeps.processes import BenchJob, repeat_disturbed, run_repeatedly
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from ftax.workers.forks import TurnTaker, take_turns
 from support.records import make_measurement
 

@@ -33,7 +33,7 @@ from ftax.sweeps.store import CellStore
 from ftax.sweeps.supervisor import Supervisor
 from ftax.sweeps.sweep import run_sweep
 from ftax.sweeps.sweep_records import SweepCell, SweepRun, SweepTimes
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from ftax.workers.process import Stop
 from support.sweeps import FixedSites, make_cell, make_site
 

@@ -257,7 +257,7 @@ def test_an_audit_finds_what_a_replay_gets_wrong(no_grad: None, monkeypatch: pyt
     captured = ftax.capture(model, torch.randn(2, 8))
     captured.audit(2)
     assert_same(captured, model, torch.randn(2, 8))
-    program = captured._programs[0]
+    program = captured._recordings.programs[0]
     replay = program.replay
     monkeypatch.setattr(
         type(program), "replay", property(lambda self: lambda given: [replay(given)[0] + 1e-6])

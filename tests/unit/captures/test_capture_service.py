@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import ftax
-from ftax.captures import captured, ledger
+from ftax.captures import captured, ledger, recordings
 from ftax.captures.kinds import CallKind
 from ftax.captures.ledger import RECORDING_SHARE, Budget
 from support.captures import assert_same, make_model
@@ -28,8 +28,8 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
         return next(_TICKS)
 
     clocks = SimpleNamespace(perf_counter_ns=read, thread_time_ns=read)
-    monkeypatch.setattr(captured, "time", clocks)
-    monkeypatch.setattr(ledger, "time", clocks)
+    for module in (captured, ledger, recordings):
+        monkeypatch.setattr(module, "time", clocks)
 
 
 class Slow(nn.Module):
@@ -210,7 +210,7 @@ def test_threads_replay_beside_each_other_and_record(no_grad: None, ticks: None)
 
 def test_a_tape_is_run_by_two_threads_at_once(no_grad: None) -> None:
     fast = ftax.capture(make_model(), torch.randn(2, 8))
-    replay: Any = fast._programs[0].replay
+    replay: Any = fast._recordings.programs[0].replay
     tape = replay._free.pop()  # as another thread has it
     assert_same(fast, fast.original, torch.randn(2, 8))
     assert replay._free and tape not in replay._free

@@ -13,7 +13,7 @@ from ftax.ladders.after import AFTER, AfterRounds, Instrument, look_closer
 from ftax.ladders.choice import TaxOptions
 from ftax.ladders.evidence import RungEvidence
 from ftax.runtimes.workspace import Workspace
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.runtimes_receipt import make_cpu_receipt
 from support.small_models import load_function
 

@@ -12,7 +12,7 @@ from ftax.ladders.choice import choose_alternatives, list_slower
 from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import list_runtimes
 from ftax.runtimes.spec import RuntimeSpec
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.records import make_measurement
 from support.small_models import load_function
 

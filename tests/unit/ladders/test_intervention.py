@@ -15,7 +15,8 @@ from ftax.ladders.intervention import DelayedForward, delay_binding, delay_opera
 from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
-from ftax.timing.session import Plan, measure, require
+from ftax.timing.plan import Plan
+from ftax.timing.session import measure, require
 from support.delays import find_moves
 
 LAYERS = 8

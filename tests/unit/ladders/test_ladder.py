@@ -11,7 +11,7 @@ from ftax.reports.tables.receipt_table import make_receipt_tables
 from ftax.runtimes.catalogue import list_runtimes
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Place
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.small_models import load_function
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)

@@ -11,7 +11,7 @@ from ftax.ladders.pairs import PairSide, run_pairs
 from ftax.ladders.verdict import _pickle
 from ftax.runtimes.prepare import prepare
 from ftax.steps.setting import Setting
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.records import make_measurement
 from support.small_models import Lambda
 

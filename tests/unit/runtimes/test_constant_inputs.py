@@ -17,7 +17,7 @@ from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.small_models import normal, same_bits
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=0.5)

@@ -23,7 +23,7 @@ from ftax.errors import (
 from ftax.runtimes.catalogue import find_runtime, list_runtimes
 from ftax.runtimes.plugins import entry_points as module
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 QUICK = Plan(rounds=3, warmup=5, round_ms=1.0)
 

@@ -19,7 +19,7 @@ from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.small_models import load_function
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "jax_runtime"

@@ -22,7 +22,8 @@ from ftax.steps.given import use_threads
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.timing.candidate import Host
-from ftax.timing.session import Plan, make_cell
+from ftax.timing.plan import Plan
+from ftax.timing.session import make_cell
 from support.onnx_models import CPU, make_inputs, save_model
 from support.small_models import load_function, normal
 

@@ -21,7 +21,7 @@ from ftax.runtimes.plugins.case import PluginCase, TriedLibrary, collect_weights
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import same_bytes
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.plugins import THROWING, VERSION_1, compile_c, compile_cpp, compile_text
 from support.small_models import normal
 

@@ -16,7 +16,7 @@ from ftax.steps.load import load_model
 from ftax.steps.load_code import find_code, is_code
 from ftax.steps.setting import Setting
 from ftax.sweeps.processes import BenchJob, run_repeatedly
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.small_models import same_bits
 
 CODE = """

@@ -9,7 +9,7 @@ from torch import nn
 
 import ftax
 from ftax.ladders.tax import tax_with_traces
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 QUICK = Plan(rounds=4, warmup=2, round_ms=1.0)
 

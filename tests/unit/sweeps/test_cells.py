@@ -22,7 +22,7 @@ from ftax.sweeps import cells as module
 from ftax.sweeps import looks, worker
 from ftax.sweeps.job import LOOKS, Job, JobCell, Wanted
 from ftax.sweeps.worker import run_job
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 NOISY = module._NOISY
 PLAN = Plan(max_rounds=3, round_ms=0.5, duration_s=5.0)

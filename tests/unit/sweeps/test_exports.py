@@ -24,7 +24,7 @@ from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.sites import choose_exporters
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.sweep import run_sweep
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from ftax.workers.process import WorkerDied
 from support.sweeps import FixedSites, list_places, make_cell, make_site
 

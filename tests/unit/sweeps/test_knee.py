@@ -20,7 +20,8 @@ from ftax import InvalidArgumentError, ResultsError, RunnerError, UnsupportedErr
 from ftax.reports.tables.knee_table import make_knee_table, make_point_table
 from ftax.sweeps.knee import KNEE_PLAN
 from ftax.sweeps.knee_record import Knee, KneePoint
-from ftax.timing.session import Plan, Session
+from ftax.timing.plan import Plan
+from ftax.timing.session import Session
 from support.delays import wait
 from support.records import make_measurement
 from support.small_models import normal

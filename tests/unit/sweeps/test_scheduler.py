@@ -25,7 +25,7 @@ from ftax.sweeps.scheduler import Scheduler
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.sweep import check_devices
 from ftax.sweeps.sweep_records import SweepMachine
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from ftax.workers.cluster import MachineLost
 from support.sweeps import (
     MACHINE,

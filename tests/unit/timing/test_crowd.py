@@ -7,7 +7,7 @@ import pytest
 from ftax import _core
 from ftax.ladders.warnings import warn_of_rounds
 from ftax.timing.crowd import check_crowd, judge_crowd
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.delays import wait
 from support.records import make_measurement
 

@@ -12,7 +12,7 @@ from ftax.ladders.tax import tax_with_traces
 from ftax.runtimes.same_work import WorkWatch
 from ftax.timing import interrupts
 from ftax.timing.interrupts import hold, interruptible, take
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 from support.small_models import load_function
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)

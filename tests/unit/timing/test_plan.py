@@ -7,7 +7,7 @@ import pytest
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
-from ftax.timing.session import Plan
+from ftax.timing.plan import Plan
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
-from ftax.timing.session import Plan, Session, _summarise_probes, measure, quiet, require
+from ftax.timing.plan import Plan
+from ftax.timing.session import Session, _summarise_probes, measure, quiet, require
 from support.delays import wait
 
 

@@ -17,7 +17,8 @@ from ftax import _core
 from ftax.errors import FtaxError, UnavailableError, attempt
 from ftax.instruments.trace.records import Trace
 from ftax.machines.environment import collect_environment
-from ftax.timing.session import Progress, quiet
+from ftax.timing.plan import Progress
+from ftax.timing.session import quiet
 
 if TYPE_CHECKING:
     from ftax.steps.loaded import LoadedModel
