@@ -126,13 +126,7 @@ def make_loaded(
         own["options"] = {**own.get("options", {}), "autocast": ", ".join(kinds)}
     return make(
         module=module,
-        args=pair.args,
-        kwargs=pair.kwargs,
-        check_args=pair.check_args,
-        check_kwargs=pair.check_kwargs,
-        check_is_drawn=pair.is_drawn,
-        varied=pair.varied,
-        steady_check=pair.steady_check,
+        pair=pair,
         setting=setting,
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         warnings=(*warnings, *pair.warnings),

@@ -454,7 +454,7 @@ def _check_outputs(
 
 
 def _name_second(loaded: LoadedModel) -> str:
-    drawn = " (drawn by ftax; check_inputs= gives another)" if loaded.check_is_drawn else ""
+    drawn = " (drawn by ftax; check_inputs= gives another)" if loaded.pair.is_drawn else ""
     return f"A second input{drawn}"
 
 
