@@ -148,6 +148,34 @@ def pair_user_inputs(given: Given, device: str, seed: int) -> InputPair:
     return read_user_inputs(given, device=device, generator=make_generator(seed, CHECK_STREAM))
 
 
+def refuse_variant(setting: Setting, kind: str) -> None:
+    """Raises InvalidArgumentError for an option of building, which a module or step is past."""
+    for name in ("attention", "use_cache", "tiny"):
+        if getattr(setting, name):
+            raise InvalidArgumentError(
+                f"{name} is {getattr(setting, name)!r}, but a {kind} is already built: "
+                f"leave {name} out and build the {kind} that way"
+            )
+
+
+def check_sequence(sequence: int, name: str, unit: str, least: int, most: int | None) -> None:
+    """Raises InvalidArgumentError for a length that the model of this name does not take."""
+    if least == most != sequence:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {name} takes {most} {unit} and no other number: "
+            "leave sequence out"
+        )
+    if most is not None and sequence > most:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {name} takes at most {most} {unit}: "
+            f"give {least} to {most}"
+        )
+    if sequence < least:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {name} takes at least {least} {unit}"
+        )
+
+
 def resolve_user_sizes(setting: Setting, pair: InputPair) -> tuple[int, int | None]:
     """Batch and sequence of a user's inputs: as told, else the first dimension, or 1, and None.
 

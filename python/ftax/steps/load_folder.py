@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.steps.build import build_random_module, finish_built_model
+from ftax.steps.build import build_random_module, check_sequence, finish_built_model
 from ftax.steps.inputs import make_images, make_token_ids
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.prompt import list_arguments
@@ -49,7 +49,7 @@ def _load(path: Path, setting: Setting, given: Given | None) -> LoadedModel:
     config = load_folder_config(path, setting.attention, setting.use_cache)
     size = _default_size(config)
     if given is None:
-        _check_sequence(path, config, setting.sequence)
+        _check_length(path, config, setting.sequence)
     random = not has_weights(path)
     if random:
         module = build_random_module(
@@ -80,7 +80,7 @@ def _finish(
 ) -> LoadedModel:
     """The module with inputs of the size that `setting` asks for."""
     if given is None:
-        _check_sequence(path, config, setting.sequence)
+        _check_length(path, config, setting.sequence)
     attention = getattr(config, "_attn_implementation", None)
     return finish_built_model(
         module,
@@ -137,19 +137,14 @@ def _default_size(config: Any) -> int:
     return image_size if isinstance(image_size, int) else _IMAGE_SIZE
 
 
-def _check_sequence(path: Path, config: Any, sequence: int | None) -> None:
+def _check_length(path: Path, config: Any, sequence: int | None) -> None:
     if sequence is None:
         return
     if not hasattr(config, "vocab_size"):
         raise InvalidArgumentError(
             f"sequence is {sequence}, but the model in {path} takes no tokens: leave sequence out"
         )
-    limit = _find_limit(config)
-    if limit is not None and sequence > limit:
-        raise InvalidArgumentError(
-            f"sequence is {sequence}, but the model in {path} takes at most {limit} "
-            f"tokens: give 1 to {limit}"
-        )
+    check_sequence(sequence, f"the model in {path}", "tokens", 1, _find_limit(config))
 
 
 def _find_limit(config: Any) -> int | None:

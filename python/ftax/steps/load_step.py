@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe
-from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
+from ftax.steps.build import make_loaded, pair_user_inputs, refuse_variant, resolve_user_sizes
 from ftax.steps.input_trees import flatten_tensors, list_leaves
 from ftax.steps.inputs import InputPair, repeat_input
 from ftax.steps.load_module import resolve_device, resolve_dtype
@@ -43,12 +43,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     """
     if given is not None:
         raise InvalidArgumentError("a step brings its inputs: give them to ftax.step")
-    for name in ("attention", "use_cache", "tiny"):
-        if getattr(setting, name):
-            raise InvalidArgumentError(
-                f"{name} is {getattr(setting, name)!r}, but a step is already built: leave {name} "
-                "out and build the step that way"
-            )
+    refuse_variant(setting, "step")
     setting = replace(setting, grad_mode=_choose_grad_mode(step, setting))
     module = StepModule(step)
     args, kwargs = split_inputs(step.inputs)

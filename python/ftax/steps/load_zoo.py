@@ -11,7 +11,7 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.records.record import JsonScalar
-from ftax.steps.build import build_random_module, finish_built_model
+from ftax.steps.build import build_random_module, check_sequence, finish_built_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.steps.spec import ModelSpec, Shape, Variant
@@ -75,7 +75,7 @@ def check_fits(spec: ModelSpec, setting: Setting) -> None:
     """Raises InvalidArgumentError for an option or a size that the model does not have, and
     UnsupportedError for a dtype in which it does not run."""
     if setting.sequence is not None:
-        _check_sequence(spec, setting.sequence, tiny=setting.tiny)
+        _check_length(spec, setting.sequence, tiny=setting.tiny)
     if setting.dtype is not None and setting.dtype not in spec.dtypes:
         raise UnsupportedError(
             f"{spec.name} does not run in {setting.dtype} ({spec.note}): "
@@ -94,27 +94,16 @@ def check_fits(spec: ModelSpec, setting: Setting) -> None:
         )
 
 
-def _check_sequence(spec: ModelSpec, sequence: int, *, tiny: bool) -> None:
+def _check_length(spec: ModelSpec, sequence: int, *, tiny: bool) -> None:
     if spec.sequence is None:
         raise InvalidArgumentError(
             f"sequence is {sequence}, but {spec.name} takes images, which have none: "
             "leave sequence out"
         )
-    size = spec.tiny_size if tiny else spec.size
-    if spec.fixed_size and sequence != size:
-        raise InvalidArgumentError(
-            f"sequence is {sequence}, but {spec.name} takes {size} {spec.unit} and no other "
-            "number: leave sequence out"
-        )
-    if spec.max_size is not None and sequence > spec.max_size:
-        raise InvalidArgumentError(
-            f"sequence is {sequence}, but {spec.name} takes at most {spec.max_size} {spec.unit}: "
-            f"give {spec.min_size} to {spec.max_size}"
-        )
-    if not spec.fixed_size and sequence < spec.min_size:
-        raise InvalidArgumentError(
-            f"sequence is {sequence}, but {spec.name} takes at least {spec.min_size} {spec.unit}"
-        )
+    least, most = spec.min_size, spec.max_size
+    if spec.fixed_size:
+        least = most = spec.tiny_size if tiny else spec.size
+    check_sequence(sequence, spec.name, spec.unit, least, most)
 
 
 def _family_options(spec: ModelSpec, shape: Shape) -> dict[str, JsonScalar]:
