@@ -24,7 +24,7 @@ from ftax.steps.inputs import (
 )
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
-from ftax.steps.spec import TORCH_DTYPES, MakeInputs, Shape
+from ftax.steps.spec import TORCH_DTYPES, MakeInputs, ModelSpec, Shape
 from ftax.steps.user_inputs import Given, read_user_inputs
 from ftax.steps.weights import (
     build_unfilled,
@@ -58,18 +58,13 @@ def build_random_module(
 
 def finish_built_model(
     module: nn.Module,
+    spec: ModelSpec,
     setting: Setting,
     given: Given | None,
     *,
-    name: str,
     again: str,
-    source: str,
-    make_inputs: MakeInputs,
-    shape: Shape,
-    has_sequence: bool,
     options: Mapping[str, JsonScalar],
     warnings: tuple[str, ...] = (),
-    max_sequence: int | None = None,
     finish: Callable[[Setting], LoadedModel],
 ) -> LoadedModel:
     """Rounds and moves `module`, gives it inputs, and fills in the record.
@@ -79,16 +74,19 @@ def finish_built_model(
     """
     dtype, device = setting.dtype or "fp32", setting.device or "cpu"
     module.eval().requires_grad_(False).to(device=device, dtype=TORCH_DTYPES[dtype])
+    has_sequence = spec.sequence is not None
     if given is None:
+        size = setting.sequence or (spec.tiny_size if setting.tiny else spec.size)
+        shape = Shape(batch=setting.batch or 1, size=size)
         pair = make_input_pair(
-            make_inputs,
+            spec.make_inputs,
             module,
             shape,
             seed=setting.seed,
             dtype=TORCH_DTYPES[dtype],
             device=device,
         )
-        batch, sequence = shape.batch, shape.size if has_sequence else None
+        batch, sequence = shape.batch, size if has_sequence else None
     else:
         pair = pair_user_inputs(given.at(setting), device, setting.seed)
         batch, sequence = resolve_user_sizes(setting, pair)
@@ -96,17 +94,17 @@ def finish_built_model(
         module,
         pair,
         replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
-        name=name,
+        name=spec.name,
         options={
             "seed": setting.seed,
             "inputs": "random" if given is None else "given",
             "tiny": setting.tiny,
             **options,
         },
-        source=source,
+        source=spec.source,
         warnings=warnings,
         again=again if given is None else None,
-        max_sequence=max_sequence,
+        max_sequence=spec.max_size if has_sequence else None,
         finish=finish if given is None or given.makes else None,
     )
 

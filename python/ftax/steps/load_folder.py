@@ -17,7 +17,7 @@ from ftax.steps.inputs import make_images, make_token_ids
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.prompt import list_arguments
 from ftax.steps.setting import Setting
-from ftax.steps.spec import MakeInputs, Shape
+from ftax.steps.spec import MakeInputs, ModelSpec, Shape
 from ftax.steps.user_inputs import Given
 from ftax.steps.weights import seeded_rng
 from ftax.steps.zoo.huggingface import (
@@ -84,14 +84,10 @@ def _finish(
     attention = getattr(config, "_attn_implementation", None)
     return finish_built_model(
         module,
+        _make_spec(path, config, module),
         setting,
         given,
-        name=path.resolve().name,
         again=str(path.resolve()),
-        source=f"folder {path.resolve()}",
-        make_inputs=_make_inputs,
-        shape=Shape(batch=setting.batch or 1, size=setting.sequence or _default_size(config)),
-        has_sequence=_main_input(module) == "input_ids",
         options={
             "weights": weights,
             "architecture": type(module).__name__,
@@ -99,8 +95,24 @@ def _finish(
             "use_cache": getattr(config, "use_cache", None),
         },
         warnings=notes,
-        max_sequence=_find_limit(config) if _main_input(module) == "input_ids" else None,
         finish=partial(_finish, path, config, weights, notes, module, given),
+    )
+
+
+def _make_spec(path: Path, config: Any, module: nn.Module) -> ModelSpec:
+    """The folder as an entry like those of the zoo."""
+    size = _default_size(config)
+    return ModelSpec(
+        name=path.resolve().name,
+        family="text" if _main_input(module) == "input_ids" else "vision",
+        description=f"the model in {path}",
+        source=f"folder {path.resolve()}",
+        parameter_count=sum(parameter.numel() for parameter in module.parameters()),
+        build=lambda _: build_folder_model(config),
+        make_inputs=_make_inputs,
+        size=size,
+        tiny_size=size,
+        max_size=_find_limit(config),
     )
 
 

@@ -48,25 +48,18 @@ def _finish(
 ) -> LoadedModel:
     """The module with inputs of the size that `setting` asks for."""
     check_fits(spec, setting)
-    size = spec.tiny_size if setting.tiny else spec.size
-    shape = Shape(batch=setting.batch or 1, size=setting.sequence or size)
     return finish_built_model(
         module,
+        spec,
         replace(setting, attention=variant.attention, use_cache=bool(variant.use_cache)),
         given,
-        name=spec.name,
         again=spec.name,
-        source=spec.source,
-        make_inputs=spec.make_inputs,
-        shape=shape,
-        has_sequence=spec.sequence is not None,
         options={
             "weights": "random",
             "attention": variant.attention,
             "use_cache": variant.use_cache,
-            **_family_options(spec, shape),
+            **_family_options(spec, tiny=variant.tiny),
         },
-        max_sequence=None if spec.sequence is None else spec.max_size,
         finish=partial(_finish, spec, variant, module, given),
     )
 
@@ -106,12 +99,12 @@ def _check_length(spec: ModelSpec, sequence: int, *, tiny: bool) -> None:
     check_sequence(sequence, spec.name, spec.unit, least, most)
 
 
-def _family_options(spec: ModelSpec, shape: Shape) -> dict[str, JsonScalar]:
+def _family_options(spec: ModelSpec, *, tiny: bool) -> dict[str, JsonScalar]:
     if spec.family == "text":
         # The paper's dense requests pass none, and a mask changes which kernels run.
         return {"attention_mask": "none"}
     if spec.family == "speech":
         return {"attention_mask": "none", "sampling_hz": _SAMPLING_HZ}
     if spec.sequence is None:
-        return {"image_size": shape.size}
+        return {"image_size": spec.tiny_size if tiny else spec.size}
     return {}
