@@ -57,7 +57,7 @@ class Workspace:
     """The shared parts of preparing ``loaded``, to be run as its setting says."""
 
     def __init__(self, loaded: LoadedModel) -> None:
-        if not isinstance(loaded.module, StepModule):  # it has run when it was loaded
+        if loaded.is_compiled is None:  # it has not run yet, as a step has
             _refuse_collectives(loaded)
         self.loaded = _choose_check_inputs(loaded) if loaded.pair.is_drawn else loaded
         self.setting = loaded.setting

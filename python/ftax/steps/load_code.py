@@ -128,7 +128,7 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     if is_function(module):
         module, given = make_step_of(module, given or own, setting), None
     if isinstance(module, Step):
-        loaded = load_step(module, setting, given)
+        loaded: LoadedModel = load_step(module, setting, given)
         source = f"{loaded.source} of {model}"
         return replace(loaded, source=source, again=again, is_code=True, is_capture=is_capture)
     if setting.grad_mode == "grad":

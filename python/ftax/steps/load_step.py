@@ -33,7 +33,7 @@ _ONE_INPUT = (
 )
 
 
-def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
+def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedStep:
     """``step`` as it is measured.
 
     Raises:
@@ -51,10 +51,10 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         if isinstance(leaf, Iterator) and step.kind != "call":
             refuse_iterator("inputs", path, leaf)
     loaded = make_loaded(
+        LoadedStep,
         module,
         repeat_input(args, kwargs),
         setting,
-        make=LoadedStep,
         name=step.name,
         kind=step.kind,
         units=step.units,

@@ -119,6 +119,11 @@ class LoadedModel(MeasuredModel):
         return None if self.is_code else self.recipe()
 
     @property
+    def is_compiled(self) -> bool | None:
+        """Whether torch.compile made a part of it; None before it has run."""
+        return None
+
+    @property
     def has_autograd(self) -> bool:
         """Whether it runs with autograd on."""
         return self.setting.grad_mode == "grad"
@@ -302,6 +307,11 @@ class LoadedStep(LoadedModel):
     def mixes_inference(self) -> bool:
         """Whether it enters inference mode beside operators that autograd records."""
         return self.module.mixes_inference
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether torch.compile made a part of it, which has run."""
+        return self.module.is_compiled
 
     def call_on_next(self) -> Any:
         """One call on the next batch of its loader; on the main inputs where it has none."""
