@@ -53,14 +53,14 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.input_trees import flatten_tensors, is_data
 from ftax.steps.kept_python import keep_python
 from ftax.steps.left_as_found import leave_as_found
-from ftax.steps.load import load_model
+from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 from ftax.steps.random_states import beside_other_threads
 from ftax.steps.reach import find_reached
+from ftax.steps.setting import Setting
 from ftax.steps.state import refuse_lazy
 from ftax.steps.step import Step
-from ftax.steps.step_module import StepModule
 from ftax.steps.tensors import make_like
 from ftax.steps.user_inputs import split_inputs
 from ftax.steps.writes import list_storages
@@ -170,9 +170,8 @@ def _record(
         leave_as_found(step, args, kwargs),
         keep_gradients(leaves),
     ):
-        loaded = load_model(step)
+        loaded = load_step(step, Setting(), None)
         module = loaded.module
-        assert isinstance(module, StepModule)
         if objects := _find_written_objects((args, kwargs), module.written, is_data):
             raise _WritesObjects(objects)
         chosen = _choose_kind(options.kind, loaded.device)

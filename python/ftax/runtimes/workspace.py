@@ -57,9 +57,9 @@ class Workspace:
     """The shared parts of preparing ``loaded``, to be run as its setting says."""
 
     def __init__(self, loaded: LoadedModel) -> None:
-        if not isinstance(loaded.module, StepModule):  # it has run when it was loaded
+        if loaded.is_compiled is None:  # it has not run yet, as a step has
             _refuse_collectives(loaded)
-        self.loaded = _choose_check_inputs(loaded) if loaded.check_is_drawn else loaded
+        self.loaded = _choose_check_inputs(loaded) if loaded.pair.is_drawn else loaded
         self.setting = loaded.setting
         self._tape_cost = self._capture_cost = Cost()
         self._variants: dict[str, tuple[Workspace, Preparation]] = {}
@@ -229,7 +229,8 @@ class Workspace:
         if name not in self._variants:
             with measure_cost(self.loaded.device) as cost:
                 loaded = replace(make(self.loaded), again=None)  # no longer what they make
-            loaded = replace(loaded, check_is_drawn=False)  # chosen for this model already
+            pair = replace(loaded.pair, is_drawn=False)  # chosen for this model already
+            loaded = replace(loaded, pair=pair)
             made = Workspace(loaded)
             self._variants[name] = made, cost.to_preparation()
         return self._variants[name]
@@ -294,14 +295,14 @@ def _choose_check_inputs(loaded: LoadedModel) -> LoadedModel:
     with suppress(Exception):  # which `main` meets again
         settle(loaded)
     second = _try(loaded, loaded.call_check)
-    if second.is_good and not loaded.varied:
+    if second.is_good and not loaded.pair.varied:
         return loaded
     main = _try(loaded, loaded.call)
     if main.error:  # which is for whoever runs it first
         return loaded
     if second.is_like(main):
         return loaded
-    if loaded.steady_check is not None:
+    if loaded.pair.steady_check is not None:
         steady = loaded.keep_constants()
         again = _try(steady, steady.call_check)
         if again.is_good or (main.has_nan and not again.error):

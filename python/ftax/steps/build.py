@@ -6,7 +6,7 @@ on a GPU has the rounded weights of fp32 on a CPU, in every process.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ from ftax.steps.inputs import (
 )
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
-from ftax.steps.spec import TORCH_DTYPES, MakeInputs, Shape
+from ftax.steps.spec import TORCH_DTYPES, MakeInputs, ModelSpec, Shape
 from ftax.steps.user_inputs import Given, read_user_inputs
 from ftax.steps.weights import (
     build_unfilled,
@@ -33,6 +33,8 @@ from ftax.steps.weights import (
     fill_weights,
     seeded_rng,
 )
+
+_Loaded = TypeVar("_Loaded", bound=LoadedModel)
 
 
 def build_random_module(
@@ -58,18 +60,13 @@ def build_random_module(
 
 def finish_built_model(
     module: nn.Module,
+    spec: ModelSpec,
     setting: Setting,
     given: Given | None,
     *,
-    name: str,
     again: str,
-    source: str,
-    make_inputs: MakeInputs,
-    shape: Shape,
-    has_sequence: bool,
     options: Mapping[str, JsonScalar],
     warnings: tuple[str, ...] = (),
-    max_sequence: int | None = None,
     finish: Callable[[Setting], LoadedModel],
 ) -> LoadedModel:
     """Rounds and moves `module`, gives it inputs, and fills in the record.
@@ -79,60 +76,58 @@ def finish_built_model(
     """
     dtype, device = setting.dtype or "fp32", setting.device or "cpu"
     module.eval().requires_grad_(False).to(device=device, dtype=TORCH_DTYPES[dtype])
+    has_sequence = spec.sequence is not None
     if given is None:
+        size = setting.sequence or (spec.tiny_size if setting.tiny else spec.size)
+        shape = Shape(batch=setting.batch or 1, size=size)
         pair = make_input_pair(
-            make_inputs,
+            spec.make_inputs,
             module,
             shape,
             seed=setting.seed,
             dtype=TORCH_DTYPES[dtype],
             device=device,
         )
-        batch, sequence = shape.batch, shape.size if has_sequence else None
+        batch, sequence = shape.batch, size if has_sequence else None
     else:
         pair = pair_user_inputs(given.at(setting), device, setting.seed)
         batch, sequence = resolve_user_sizes(setting, pair)
     return make_loaded(
+        LoadedModel,
         module,
         pair,
         replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
-        name=name,
+        name=spec.name,
         options={
             "seed": setting.seed,
             "inputs": "random" if given is None else "given",
             "tiny": setting.tiny,
             **options,
         },
-        source=source,
+        source=spec.source,
         warnings=warnings,
         again=again if given is None else None,
-        max_sequence=max_sequence,
+        max_sequence=spec.max_size if has_sequence else None,
         finish=finish if given is None or given.makes else None,
     )
 
 
 def make_loaded(
+    make: type[_Loaded],
     module: nn.Module,
     pair: InputPair,
     setting: Setting,
     *,
-    make: type[LoadedModel] = LoadedModel,
     warnings: tuple[str, ...] = (),
     **own: Any,
-) -> LoadedModel:
+) -> _Loaded:
     """The module with its inputs, and ``own`` fields; a shared parameter counts once. What autocast
     of the caller's computes in is an option: other work than without it."""
     if kinds := _list_autocast():
         own["options"] = {**own.get("options", {}), "autocast": ", ".join(kinds)}
     return make(
         module=module,
-        args=pair.args,
-        kwargs=pair.kwargs,
-        check_args=pair.check_args,
-        check_kwargs=pair.check_kwargs,
-        check_is_drawn=pair.is_drawn,
-        varied=pair.varied,
-        steady_check=pair.steady_check,
+        pair=pair,
         setting=setting,
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         warnings=(*warnings, *pair.warnings),
@@ -152,6 +147,34 @@ def _list_autocast() -> list[str]:
 def pair_user_inputs(given: Given, device: str, seed: int) -> InputPair:
     """The inputs that the user gave, on `device`."""
     return read_user_inputs(given, device=device, generator=make_generator(seed, CHECK_STREAM))
+
+
+def refuse_variant(setting: Setting, kind: str) -> None:
+    """Raises InvalidArgumentError for an option of building, which a module or step is past."""
+    for name in ("attention", "use_cache", "tiny"):
+        if getattr(setting, name):
+            raise InvalidArgumentError(
+                f"{name} is {getattr(setting, name)!r}, but a {kind} is already built: "
+                f"leave {name} out and build the {kind} that way"
+            )
+
+
+def check_sequence(sequence: int, name: str, unit: str, least: int, most: int | None) -> None:
+    """Raises InvalidArgumentError for a length that the model of this name does not take."""
+    if least == most != sequence:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {name} takes {most} {unit} and no other number: "
+            "leave sequence out"
+        )
+    if most is not None and sequence > most:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {name} takes at most {most} {unit}: "
+            f"give {least} to {most}"
+        )
+    if sequence < least:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {name} takes at least {least} {unit}"
+        )
 
 
 def resolve_user_sizes(setting: Setting, pair: InputPair) -> tuple[int, int | None]:

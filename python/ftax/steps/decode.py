@@ -19,8 +19,7 @@ from torch import nn
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, check_count
 from ftax.steps.kept_cache import KeptCache, name_cache
 from ftax.steps.left_as_found import leave_as_found
-from ftax.steps.load_code import is_code
-from ftax.steps.load_forward import load_forward, looks_like_path
+from ftax.steps.load_code import is_code, load_forward, looks_like_path
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 from ftax.steps.prompt import Reader, list_arguments

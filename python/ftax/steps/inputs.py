@@ -37,6 +37,15 @@ class InputPair:
     varied: tuple[str, ...] = ()
 
 
+def repeat_input(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], warnings: tuple[str, ...] = ()
+) -> InputPair:
+    """One input as both of a pair."""
+    return InputPair(
+        args=args, kwargs=kwargs, check_args=args, check_kwargs=kwargs, warnings=warnings
+    )
+
+
 def make_generator(seed: int, stream: int) -> torch.Generator:
     """A CPU generator of its own, so that the global one is never touched."""
     return torch.Generator().manual_seed(4 * seed + stream)

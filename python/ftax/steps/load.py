@@ -17,8 +17,7 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, describe
 from ftax.steps.decode import decode
-from ftax.steps.load_code import is_code
-from ftax.steps.load_forward import load_forward
+from ftax.steps.load_code import is_code, load_forward
 from ftax.steps.load_step import is_function, load_step, make_step_of
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import flatten_outputs

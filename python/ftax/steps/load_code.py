@@ -1,8 +1,12 @@
-"""Takes a module out of the user's own code by a name, `my_package.model:make` or `./file.py:name`.
+"""Loads a model for its forward pass: a module, or what a text names.
 
-Another process builds the same by that name, so it is like a model of the zoo everywhere. The name
-says where to find the module and not what it is, since the code may change; what is kept of it on
-disk is known by its calls and weights.
+That is a model of the zoo, a folder, or a module in the user's own code, `my_package.model:make` or
+`./file.py:name`. Another process builds the same by such a name in code, so it is like a model of
+the zoo everywhere. The name says where to find the module and not what it is, since the code may
+change; what is kept of it on disk is known by its calls and weights.
+
+Exported files are recognised but not loaded. Only the runtime that they were exported for can run
+them, and the error names it.
 """
 
 import importlib
@@ -21,15 +25,25 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError, RunnerError, describe_fault, name_type, suggest
+from ftax.errors import (
+    InvalidArgumentError,
+    RunnerError,
+    UnsupportedError,
+    describe_fault,
+    name_type,
+    suggest,
+)
+from ftax.steps.load_folder import load_folder
 from ftax.steps.load_module import load_module
 from ftax.steps.load_step import is_function, load_step, make_step_of
+from ftax.steps.load_zoo import load_zoo_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting
 from ftax.steps.step import StandIn, Step
 from ftax.steps.user_inputs import Given, read_given
 from ftax.steps.weights import seeded_rng
-from ftax.steps.zoo.registry import is_model_name
+from ftax.steps.zoo.registry import find_spec, is_model_name
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOTALL)
@@ -38,6 +52,37 @@ _FORMS = (
     "name a module, a step, a capture, or a function without arguments that returns one of them, "
     "or a pair of a module or a function and its inputs"
 )
+_RUNTIME_OF_FILE = {"torchscript": "torchscript", "onnx": "onnxruntime"}
+
+
+def load_forward(model: Any, setting: Setting, given: Given | None) -> LoadedModel:
+    """The model; a name in code may give a step. Raises as `load_model` does."""
+    if isinstance(model, nn.Module):
+        return load_module(model, setting, given)
+    if not isinstance(model, str | os.PathLike):
+        raise InvalidArgumentError(
+            f"model is of type {type(model).__name__}: give a name, a path, a torch.nn.Module, or "
+            "ftax.step(...) of a function"
+        )
+    if isinstance(model, str) and is_code(model):
+        return load_code(model, setting, given)
+    if isinstance(model, str) and not looks_like_path(model):
+        return load_zoo_model(find_spec(model), setting, given)
+    kind = describe_path(model)
+    if kind == "hf_folder":
+        return load_folder(Path(model), setting, given)
+    raise UnsupportedError(
+        f"{os.fspath(model)}, a file of {kind}, has no Python module to measure; from Python, with "
+        f"its inputs: ftax.cpp_bench({os.fspath(model)!r}, inputs, "
+        f"runtime={_RUNTIME_OF_FILE[kind]!r})"
+    )
+
+
+def looks_like_path(model: str) -> bool:
+    """Whether it names a file or a folder, and no model of the zoo."""
+    if is_model_name(model):
+        return False
+    return os.sep in model or model.endswith((".pt", ".onnx")) or Path(model).exists()
 
 
 def is_code(model: str) -> bool:
@@ -83,7 +128,7 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     if is_function(module):
         module, given = make_step_of(module, given or own, setting), None
     if isinstance(module, Step):
-        loaded = load_step(module, setting, given)
+        loaded: LoadedModel = load_step(module, setting, given)
         source = f"{loaded.source} of {model}"
         return replace(loaded, source=source, again=again, is_code=True, is_capture=is_capture)
     if setting.grad_mode == "grad":

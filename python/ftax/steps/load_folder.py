@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.steps.build import build_random_module, finish_built_model
+from ftax.steps.build import build_random_module, check_sequence, finish_built_model
 from ftax.steps.inputs import make_images, make_token_ids
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.prompt import list_arguments
 from ftax.steps.setting import Setting
-from ftax.steps.spec import MakeInputs, Shape
+from ftax.steps.spec import MakeInputs, ModelSpec, Shape
 from ftax.steps.user_inputs import Given
 from ftax.steps.weights import seeded_rng
 from ftax.steps.zoo.huggingface import (
@@ -49,7 +49,7 @@ def _load(path: Path, setting: Setting, given: Given | None) -> LoadedModel:
     config = load_folder_config(path, setting.attention, setting.use_cache)
     size = _default_size(config)
     if given is None:
-        _check_sequence(path, config, setting.sequence)
+        _check_length(path, config, setting.sequence)
     random = not has_weights(path)
     if random:
         module = build_random_module(
@@ -80,18 +80,14 @@ def _finish(
 ) -> LoadedModel:
     """The module with inputs of the size that `setting` asks for."""
     if given is None:
-        _check_sequence(path, config, setting.sequence)
+        _check_length(path, config, setting.sequence)
     attention = getattr(config, "_attn_implementation", None)
     return finish_built_model(
         module,
+        _make_spec(path, config, module),
         setting,
         given,
-        name=path.resolve().name,
         again=str(path.resolve()),
-        source=f"folder {path.resolve()}",
-        make_inputs=_make_inputs,
-        shape=Shape(batch=setting.batch or 1, size=setting.sequence or _default_size(config)),
-        has_sequence=_main_input(module) == "input_ids",
         options={
             "weights": weights,
             "architecture": type(module).__name__,
@@ -99,8 +95,24 @@ def _finish(
             "use_cache": getattr(config, "use_cache", None),
         },
         warnings=notes,
-        max_sequence=_find_limit(config) if _main_input(module) == "input_ids" else None,
         finish=partial(_finish, path, config, weights, notes, module, given),
+    )
+
+
+def _make_spec(path: Path, config: Any, module: nn.Module) -> ModelSpec:
+    """The folder as an entry like those of the zoo."""
+    size = _default_size(config)
+    return ModelSpec(
+        name=path.resolve().name,
+        family="text" if _main_input(module) == "input_ids" else "vision",
+        description=f"the model in {path}",
+        source=f"folder {path.resolve()}",
+        parameter_count=sum(parameter.numel() for parameter in module.parameters()),
+        build=lambda _: build_folder_model(config),
+        make_inputs=_make_inputs,
+        size=size,
+        tiny_size=size,
+        max_size=_find_limit(config),
     )
 
 
@@ -137,19 +149,14 @@ def _default_size(config: Any) -> int:
     return image_size if isinstance(image_size, int) else _IMAGE_SIZE
 
 
-def _check_sequence(path: Path, config: Any, sequence: int | None) -> None:
+def _check_length(path: Path, config: Any, sequence: int | None) -> None:
     if sequence is None:
         return
     if not hasattr(config, "vocab_size"):
         raise InvalidArgumentError(
             f"sequence is {sequence}, but the model in {path} takes no tokens: leave sequence out"
         )
-    limit = _find_limit(config)
-    if limit is not None and sequence > limit:
-        raise InvalidArgumentError(
-            f"sequence is {sequence}, but the model in {path} takes at most {limit} "
-            f"tokens: give 1 to {limit}"
-        )
+    check_sequence(sequence, f"the model in {path}", "tokens", 1, _find_limit(config))
 
 
 def _find_limit(config: Any) -> int | None:

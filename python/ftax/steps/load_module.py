@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, UnsupportedError, describe_fault, say_count
-from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
+from ftax.steps.build import make_loaded, pair_user_inputs, refuse_variant, resolve_user_sizes
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
@@ -30,12 +30,7 @@ def load_module(module: nn.Module, setting: Setting, given: Given | None) -> Loa
             f"inputs is missing, and {kind.__name__} is not in the zoo, so ftax cannot make any: "
             "give them, for example load_model(module, inputs=torch.randn(1, 3, 224, 224))"
         )
-    for name in ("attention", "use_cache", "tiny"):
-        if getattr(setting, name):
-            raise InvalidArgumentError(
-                f"{name} is {getattr(setting, name)!r}, but a module is already built: "
-                f"leave {name} out and build the module that way"
-            )
+    refuse_variant(setting, "module")
     sized = given.at(setting)
     first = _first_tensor(sized)
     device = resolve_device(_tensors_of(module), setting, first)
@@ -43,6 +38,7 @@ def load_module(module: nn.Module, setting: Setting, given: Given | None) -> Loa
     pair = pair_user_inputs(sized, device, setting.seed)
     batch, sequence = resolve_user_sizes(setting, pair)
     return make_loaded(
+        LoadedModel,
         module,
         pair,
         replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe
-from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
+from ftax.steps.build import make_loaded, pair_user_inputs, refuse_variant, resolve_user_sizes
 from ftax.steps.input_trees import flatten_tensors, list_leaves
-from ftax.steps.inputs import InputPair
+from ftax.steps.inputs import InputPair, repeat_input
 from ftax.steps.load_module import resolve_device, resolve_dtype
 from ftax.steps.loaded import LoadedModel, LoadedStep
 from ftax.steps.outputs import call_model, find_tensors
@@ -33,7 +33,7 @@ _ONE_INPUT = (
 )
 
 
-def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
+def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedStep:
     """``step`` as it is measured.
 
     Raises:
@@ -43,12 +43,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     """
     if given is not None:
         raise InvalidArgumentError("a step brings its inputs: give them to ftax.step")
-    for name in ("attention", "use_cache", "tiny"):
-        if getattr(setting, name):
-            raise InvalidArgumentError(
-                f"{name} is {getattr(setting, name)!r}, but a step is already built: leave {name} "
-                "out and build the step that way"
-            )
+    refuse_variant(setting, "step")
     setting = replace(setting, grad_mode=_choose_grad_mode(step, setting))
     module = StepModule(step)
     args, kwargs = split_inputs(step.inputs)
@@ -56,10 +51,10 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         if isinstance(leaf, Iterator) and step.kind != "call":
             refuse_iterator("inputs", path, leaf)
     loaded = make_loaded(
+        LoadedStep,
         module,
-        InputPair(args=args, kwargs=kwargs, check_args=args, check_kwargs=kwargs),
+        repeat_input(args, kwargs),
         setting,
-        make=LoadedStep,
         name=step.name,
         kind=step.kind,
         units=step.units,
@@ -75,19 +70,11 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     module.choose_returned(device, args, kwargs)
     pair = _pair_inputs(step, device, setting.seed)
     if module.varying is not None:  # other values ask for other work: nothing agrees on both
-        pair = InputPair(
-            args=pair.args, kwargs=pair.kwargs, check_args=pair.args, check_kwargs=pair.kwargs
-        )
+        pair = repeat_input(pair.args, pair.kwargs)
     batch, sequence = resolve_user_sizes(setting, pair)
     return replace(
         loaded,
-        args=pair.args,
-        kwargs=pair.kwargs,
-        check_args=pair.check_args,
-        check_kwargs=pair.check_kwargs,
-        check_is_drawn=pair.is_drawn,
-        varied=pair.varied,
-        steady_check=pair.steady_check,
+        pair=pair,
         warnings=(*pair.warnings, *_describe_module(module)),
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         setting=replace(
@@ -200,9 +187,7 @@ def _describe_work(module: StepModule) -> tuple[str, ...]:
 def _pair_inputs(step: Step, device: str, seed: int) -> InputPair:
     args, kwargs = split_inputs(step.inputs)
     if not flatten_tensors((args, kwargs)):
-        return InputPair(
-            args=args, kwargs=kwargs, check_args=args, check_kwargs=kwargs, warnings=(_ONE_INPUT,)
-        )
+        return repeat_input(args, kwargs, warnings=(_ONE_INPUT,))
     # An inference tensor could not be saved for a backward pass.
     with torch.inference_mode(False):
         pair = pair_user_inputs(

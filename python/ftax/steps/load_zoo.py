@@ -11,7 +11,7 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.records.record import JsonScalar
-from ftax.steps.build import build_random_module, finish_built_model
+from ftax.steps.build import build_random_module, check_sequence, finish_built_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.steps.spec import ModelSpec, Shape, Variant
@@ -48,25 +48,18 @@ def _finish(
 ) -> LoadedModel:
     """The module with inputs of the size that `setting` asks for."""
     check_fits(spec, setting)
-    size = spec.tiny_size if setting.tiny else spec.size
-    shape = Shape(batch=setting.batch or 1, size=setting.sequence or size)
     return finish_built_model(
         module,
+        spec,
         replace(setting, attention=variant.attention, use_cache=bool(variant.use_cache)),
         given,
-        name=spec.name,
         again=spec.name,
-        source=spec.source,
-        make_inputs=spec.make_inputs,
-        shape=shape,
-        has_sequence=spec.sequence is not None,
         options={
             "weights": "random",
             "attention": variant.attention,
             "use_cache": variant.use_cache,
-            **_family_options(spec, shape),
+            **_family_options(spec, tiny=variant.tiny),
         },
-        max_sequence=None if spec.sequence is None else spec.max_size,
         finish=partial(_finish, spec, variant, module, given),
     )
 
@@ -75,7 +68,7 @@ def check_fits(spec: ModelSpec, setting: Setting) -> None:
     """Raises InvalidArgumentError for an option or a size that the model does not have, and
     UnsupportedError for a dtype in which it does not run."""
     if setting.sequence is not None:
-        _check_sequence(spec, setting.sequence, tiny=setting.tiny)
+        _check_length(spec, setting.sequence, tiny=setting.tiny)
     if setting.dtype is not None and setting.dtype not in spec.dtypes:
         raise UnsupportedError(
             f"{spec.name} does not run in {setting.dtype} ({spec.note}): "
@@ -94,35 +87,24 @@ def check_fits(spec: ModelSpec, setting: Setting) -> None:
         )
 
 
-def _check_sequence(spec: ModelSpec, sequence: int, *, tiny: bool) -> None:
+def _check_length(spec: ModelSpec, sequence: int, *, tiny: bool) -> None:
     if spec.sequence is None:
         raise InvalidArgumentError(
             f"sequence is {sequence}, but {spec.name} takes images, which have none: "
             "leave sequence out"
         )
-    size = spec.tiny_size if tiny else spec.size
-    if spec.fixed_size and sequence != size:
-        raise InvalidArgumentError(
-            f"sequence is {sequence}, but {spec.name} takes {size} {spec.unit} and no other "
-            "number: leave sequence out"
-        )
-    if spec.max_size is not None and sequence > spec.max_size:
-        raise InvalidArgumentError(
-            f"sequence is {sequence}, but {spec.name} takes at most {spec.max_size} {spec.unit}: "
-            f"give {spec.min_size} to {spec.max_size}"
-        )
-    if not spec.fixed_size and sequence < spec.min_size:
-        raise InvalidArgumentError(
-            f"sequence is {sequence}, but {spec.name} takes at least {spec.min_size} {spec.unit}"
-        )
+    least, most = spec.min_size, spec.max_size
+    if spec.fixed_size:
+        least = most = spec.tiny_size if tiny else spec.size
+    check_sequence(sequence, spec.name, spec.unit, least, most)
 
 
-def _family_options(spec: ModelSpec, shape: Shape) -> dict[str, JsonScalar]:
+def _family_options(spec: ModelSpec, *, tiny: bool) -> dict[str, JsonScalar]:
     if spec.family == "text":
         # The paper's dense requests pass none, and a mask changes which kernels run.
         return {"attention_mask": "none"}
     if spec.family == "speech":
         return {"attention_mask": "none", "sampling_hz": _SAMPLING_HZ}
     if spec.sequence is None:
-        return {"image_size": shape.size}
+        return {"image_size": spec.tiny_size if tiny else spec.size}
     return {}

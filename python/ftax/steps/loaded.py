@@ -18,6 +18,7 @@ from ftax.errors import UnsupportedError
 from ftax.records.record import JsonScalar
 from ftax.steps.feeds import Feed
 from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.inputs import InputPair, repeat_input
 from ftax.steps.outputs import call_model, find_tensors, flatten_outputs
 from ftax.steps.setting import Setting, use_autograd
 from ftax.steps.spec import Dtype
@@ -69,10 +70,7 @@ class LoadedModel(MeasuredModel):
     """
 
     module: nn.Module = field(repr=False)
-    args: tuple[Any, ...] = field(repr=False)
-    kwargs: Mapping[str, Any] = field(repr=False)
-    check_args: tuple[Any, ...] = field(repr=False)
-    check_kwargs: Mapping[str, Any] = field(repr=False)
+    pair: InputPair = field(repr=False)
     parameter_count: int
     source: str
     warnings: tuple[str, ...] = ()
@@ -83,11 +81,26 @@ class LoadedModel(MeasuredModel):
     max_sequence: int | None = None  # the longest request that the model takes, if that is known
     # The same module with made inputs, in a setting of another size.
     finish: Callable[[Setting], "LoadedModel"] | None = field(default=None, repr=False)
-    check_is_drawn: bool = False  # like the main inputs, which the user gave
-    # Arguments that are constant in the main inputs and not in the check inputs, and the check
-    # inputs (args, kwargs) in which they are constant too, for a model that needs them so.
-    varied: tuple[str, ...] = ()
-    steady_check: tuple[tuple[Any, ...], Mapping[str, Any]] | None = field(default=None, repr=False)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Positional main inputs."""
+        return self.pair.args
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """Main inputs by name."""
+        return self.pair.kwargs
+
+    @property
+    def check_args(self) -> tuple[Any, ...]:
+        """Positional check inputs."""
+        return self.pair.check_args
+
+    @property
+    def check_kwargs(self) -> Mapping[str, Any]:
+        """Check inputs by name."""
+        return self.pair.check_kwargs
 
     @property
     def reproducible(self) -> bool:
@@ -104,6 +117,11 @@ class LoadedModel(MeasuredModel):
     def identity(self) -> dict[str, JsonScalar] | None:
         """What tells the model from all others; None where only its calls and weights do."""
         return None if self.is_code else self.recipe()
+
+    @property
+    def is_compiled(self) -> bool | None:
+        """Whether torch.compile made a part of it; None before it has run."""
+        return None
 
     @property
     def has_autograd(self) -> bool:
@@ -153,21 +171,17 @@ class LoadedModel(MeasuredModel):
 
     def keep_constants(self) -> "LoadedModel":
         """The same model checked on inputs in which what is constant stays so; it says why."""
-        if self.steady_check is None:
+        if self.pair.steady_check is None:
             return self
-        args, kwargs = self.steady_check
+        args, kwargs = self.pair.steady_check
         note = (
             "other values than the constant ones take another path through the model, or fail: all "
-            f"numbers are of inputs in which {', '.join(self.varied)} is constant"
+            f"numbers are of inputs in which {', '.join(self.pair.varied)} is constant"
         )
-        return replace(
-            self,
-            check_args=args,
-            check_kwargs=kwargs,
-            steady_check=None,
-            varied=(),
-            warnings=(*self.warnings, note),
+        pair = replace(
+            self.pair, check_args=args, check_kwargs=kwargs, steady_check=None, varied=()
         )
+        return replace(self, pair=pair, warnings=(*self.warnings, note))
 
     def check_on_own(self, problem: str) -> "LoadedModel":
         """The same model checked on its main inputs, since the drawn ones were no valid ones."""
@@ -175,15 +189,8 @@ class LoadedModel(MeasuredModel):
             f"checked on one input: on values that ftax drew for a second one {self.name} "
             f"{problem}; give check_inputs= with values that it takes"
         )
-        return replace(
-            self,
-            check_args=self.args,
-            check_kwargs=self.kwargs,
-            check_is_drawn=False,
-            steady_check=None,
-            varied=(),
-            warnings=(*self.warnings, note),
-        )
+        pair = repeat_input(self.args, self.kwargs)
+        return replace(self, pair=pair, warnings=(*self.warnings, note))
 
     def bind(self) -> Callable[[], Any]:
         """`call` without a Python frame of ours: what a timed loop calls."""
@@ -300,6 +307,11 @@ class LoadedStep(LoadedModel):
     def mixes_inference(self) -> bool:
         """Whether it enters inference mode beside operators that autograd records."""
         return self.module.mixes_inference
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether torch.compile made a part of it, which has run."""
+        return self.module.is_compiled
 
     def call_on_next(self) -> Any:
         """One call on the next batch of its loader; on the main inputs where it has none."""

@@ -24,7 +24,6 @@ from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.random_states import list_own_generators
 from ftax.steps.state import Snapshot, keep_torch_generators
-from ftax.steps.step_module import StepModule
 from ftax.steps.writes import list_storages
 from ftax.tape.calls import describe_place, find_copies_to_host, refuse_unawaited_copies
 from ftax.tape.equality import (
@@ -200,8 +199,8 @@ def settle(loaded: LoadedModel) -> bool:
     """Call the model as often as it takes for what it makes at its first call to be there: masks,
     tables, positions, kept in attributes. What is recorded and checked is a later call. Returns
     whether torch.compile made a part of it, which runs as it was written here."""
-    if isinstance(loaded.module, StepModule):
-        return loaded.module.is_compiled  # it has run when it was loaded
+    if loaded.is_compiled is not None:
+        return loaded.is_compiled  # it has run when it was loaded
     with preserve_state(loaded), torch.inference_mode(), keep_weights(loaded.module) as watch:
         for _ in range(_SETTLING_CALLS):
             call_model(loaded.call)
@@ -454,7 +453,7 @@ def _check_outputs(
 
 
 def _name_second(loaded: LoadedModel) -> str:
-    drawn = " (drawn by ftax; check_inputs= gives another)" if loaded.check_is_drawn else ""
+    drawn = " (drawn by ftax; check_inputs= gives another)" if loaded.pair.is_drawn else ""
     return f"A second input{drawn}"
 
 

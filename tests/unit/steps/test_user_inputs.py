@@ -194,7 +194,7 @@ def test_what_is_constant_varies_too(original: torch.Tensor) -> None:
 def test_constants_are_kept_where_they_are_asked_for() -> None:
     mask = torch.ones(2, 3, dtype=torch.int64)
     loaded = load_model(frozen(nn.Bilinear(3, 3, 1)), inputs=(X, mask.float()))
-    assert loaded.varied == ("argument 1 (torch.float32, shape (2, 3))",)
+    assert loaded.pair.varied == ("argument 1 (torch.float32, shape (2, 3))",)
     steady = loaded.keep_constants()
     assert torch.equal(steady.check_args[1], mask.float())
     assert not torch.equal(steady.check_args[0], X)

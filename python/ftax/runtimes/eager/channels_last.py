@@ -65,14 +65,14 @@ def _convert(loaded: LoadedModel) -> LoadedModel:
         pytree.tree_map(_convert_leaf, tree)
         for tree in (loaded.args, dict(loaded.kwargs), loaded.check_args, dict(loaded.check_kwargs))
     )
-    return replace(
-        loaded,
-        module=module,
+    pair = replace(
+        loaded.pair,
         args=args,
         kwargs=kwargs,
         check_args=check_args,
         check_kwargs=check_kwargs,
     )
+    return replace(loaded, module=module, pair=pair)
 
 
 def _convert_leaf(leaf: Any) -> Any:

@@ -60,13 +60,14 @@ def pad(loaded: LoadedModel) -> LoadedModel:
     pad_id = getattr(loaded.module.config, "pad_token_id", None) or 0
     inputs, mask = _pad_ids(ids, lengths, pad_id)
     check_inputs, check_mask = _pad_ids(check_ids, check_lengths, pad_id)
-    return replace(
-        loaded,
+    pair = replace(
+        loaded.pair,
         args=(inputs,),
         kwargs={"attention_mask": mask},
         check_args=(check_inputs,),
         check_kwargs={"attention_mask": check_mask},
     )
+    return replace(loaded, pair=pair)
 
 
 def run_unpadded(padded: LoadedModel) -> tuple[torch.Tensor, ...]:
