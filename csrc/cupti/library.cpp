@@ -97,19 +97,21 @@ const Library& Library::open() {
 }
 
 Library::Library(const std::string& file) {
-  void* handle = open_handle(file);
+  handle_ = open_handle(file);
   path_ = file;
-  find_function(handle, "cuptiGetVersion", path_, functions_.cuptiGetVersion);
+  find_function(handle_, "cuptiGetVersion", path_, functions_.cuptiGetVersion);
   path_ = find_path(reinterpret_cast<void*>(functions_.cuptiGetVersion), file);
   if (functions_.cuptiGetVersion(&version_) != CUPTI_SUCCESS || version_ < kMinimumVersion) {
     throw UnavailableError("CUPTI at " + path_ + " is too old: its version is " +
                            std::to_string(version_) + ", ftax needs " +
                            std::to_string(kMinimumVersion) + " (CUDA 11.6) or later; " + kRemedy);
   }
-#define FTAX_FIND(name) find_function(handle, #name, path_, functions_.name);
+#define FTAX_FIND(name) find_function(handle_, #name, path_, functions_.name);
   FTAX_CUPTI_FUNCTIONS(FTAX_FIND)
 #undef FTAX_FIND
 }
+
+void* Library::find(const char* name) const noexcept { return dlsym(handle_, name); }
 
 void Library::check(CUptiResult result, const std::string& call) const {
   if (result == CUPTI_SUCCESS) return;

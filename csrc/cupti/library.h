@@ -47,11 +47,15 @@ class Library {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] uint32_t version() const { return version_; }
 
+  // A function that not every version has; nullptr where this one lacks it.
+  [[nodiscard]] void* find(const char* name) const noexcept;
+
   // Throws UnavailableError naming the call, CUPTI's code and what to do, unless it is a success.
   void check(CUptiResult result, const std::string& call) const;
 
  private:
   Functions functions_;
+  void* handle_ = nullptr;
   std::string path_;
   uint32_t version_ = 0;
 };

@@ -1,0 +1,124 @@
+// A thread that samples the Python stacks of other processes (or of this one), and the C functions
+// by which Python drives it. It has neither torch nor Python's interface, takes no lock of Python,
+// and stops nobody: it only reads memory.
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "sampler/stacks.h"
+
+namespace ftax::sampler {
+namespace {
+
+constexpr size_t kMostSamples = 1 << 20;  // that wait to be handed over; more are counted as lost
+
+class Sampler {
+ public:
+  explicit Sampler(int64_t period_ns) : period_ns_(period_ns) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);  // signals are the program's
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  ~Sampler() {
+    stops_ = true;
+    thread_.join();
+  }
+
+  int32_t add(pid_t pid, const Layout& layout, uint64_t runtime, uint64_t code_type) {
+    const std::lock_guard lock(mutex_);
+    processes_.push_back(
+        std::make_unique<Stacks>(++last_index_, pid, layout, runtime, code_type));
+    return last_index_;
+  }
+
+  void drain(News& taken, uint64_t& lost) {
+    const std::lock_guard lock(mutex_);
+    taken = {};
+    std::swap(taken, news_);
+    lost = lost_;
+  }
+
+ private:
+  // At random times: what is done once a millisecond must not always be met in one place.
+  void run() {
+    std::mt19937_64 random{std::random_device{}()};
+    std::uniform_real_distribution<double> share(0.5, 1.5);
+    while (!stops_) {
+      const auto wait = static_cast<int64_t>(share(random) * static_cast<double>(period_ns_));
+      const timespec time{.tv_sec = wait / 1'000'000'000, .tv_nsec = wait % 1'000'000'000};
+      nanosleep(&time, nullptr);
+      const std::lock_guard lock(mutex_);
+      if (news_.samples.size() > kMostSamples) {
+        ++lost_;
+        continue;
+      }
+      std::erase_if(processes_, [&](auto& process) { return !process->take(numbers_, news_); });
+    }
+  }
+
+  int64_t period_ns_;
+  std::atomic<bool> stops_ = false;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Stacks>> processes_;
+  int32_t last_index_ = -1;
+  Numbers numbers_;
+  News news_;
+  uint64_t lost_ = 0;
+  std::thread thread_;
+};
+
+struct Handle {
+  explicit Handle(int64_t period_ns) : sampler(period_ns) {}
+  Sampler sampler;
+  News taken;
+};
+
+}  // namespace
+}  // namespace ftax::sampler
+
+using ftax::sampler::Handle;
+
+#define FTAX_EXPORT extern "C" __attribute__((visibility("default")))
+
+struct FtaxNews {
+  const void* samples;
+  uint64_t sample_count;
+  const uint32_t* stacks;
+  uint64_t stack_words;
+  const char* codes;
+  uint64_t code_bytes;
+  uint64_t torn;
+  uint64_t lost;
+};
+
+FTAX_EXPORT void* ftax_sampler_start(int64_t period_ns) { return new Handle(period_ns); }
+
+FTAX_EXPORT int32_t ftax_sampler_add(void* handle, int32_t pid,
+                                     const ftax::sampler::Layout* layout, uint64_t runtime,
+                                     uint64_t code_type) {
+  return static_cast<Handle*>(handle)->sampler.add(pid, *layout, runtime, code_type);
+}
+
+// What it gives is valid until the next call.
+FTAX_EXPORT void ftax_sampler_drain(void* handle, FtaxNews* news) {
+  auto& [sampler, taken] = *static_cast<Handle*>(handle);
+  sampler.drain(taken, news->lost);
+  *news = {.samples = taken.samples.data(), .sample_count = taken.samples.size(),
+           .stacks = taken.stacks.data(), .stack_words = taken.stacks.size(),
+           .codes = taken.codes.data(), .code_bytes = taken.codes.size(),
+           .torn = taken.torn, .lost = news->lost};
+}
+
+FTAX_EXPORT void ftax_sampler_stop(void* handle) { delete static_cast<Handle*>(handle); }

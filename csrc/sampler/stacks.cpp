@@ -1,0 +1,289 @@
+#include "sampler/stacks.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+namespace ftax::sampler {
+namespace {
+
+constexpr size_t kMostThreads = 256;
+constexpr int kTries = 4;
+constexpr size_t kMostFrames = 1000;
+constexpr size_t kMostStacks = 1 << 15;  // then all are forgotten, and get new numbers
+constexpr size_t kMostCodes = 1 << 16;
+constexpr size_t kMostChunk = 1 << 20;
+constexpr int64_t kMostText = 4096;
+constexpr int64_t kMostTable = 1 << 20;
+
+int64_t read_clock() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+template <typename Value>
+Value read_at(const char* memory, int32_t offset) {
+  Value value;
+  std::memcpy(&value, memory + offset, sizeof(Value));
+  return value;
+}
+
+void append_hex(std::string& text, const char* bytes, size_t count) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  for (size_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+}
+
+}  // namespace
+
+Stacks::Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime, uint64_t code_type)
+    : index_(index), pid_(pid), layout_(layout), runtime_(runtime), code_type_(code_type),
+      memory_(pid) {
+  heads_.resize(static_cast<size_t>(layout.code_bytes));
+}
+
+Stacks::~Stacks() {
+  for (const auto& [id, thread] : threads_) {
+    if (thread.file >= 0) close(thread.file);
+  }
+}
+
+bool Stacks::take(Numbers& numbers, News& news) {
+  uint64_t interpreter = 0;
+  uint64_t thread = 0;
+  if (!memory_.read(runtime_ + layout_.runtime_interpreter, interpreter)) return false;
+  if (interpreter == 0) return true;  // it has not begun, or has ended
+  if (!memory_.read(interpreter + layout_.interpreter_threads, thread)) return false;
+  for (auto& [id, state] : threads_) state.seen = false;
+  const auto size =
+      static_cast<size_t>(std::max(layout_.thread_next, layout_.thread_native_id) + 8);
+  std::vector<char> head(size);
+  for (size_t count = 0; thread != 0 && count < kMostThreads; ++count) {
+    if (!memory_.read(thread, head.data(), size)) return count > 0;
+    const auto id = static_cast<int32_t>(read_at<uint64_t>(head.data(), layout_.thread_native_id));
+    if (id != 0) take_thread(thread, id, numbers, news);
+    thread = read_at<uint64_t>(head.data(), layout_.thread_next);
+  }
+  forget_ended();
+  return true;
+}
+
+// What changes while it is read is read again: code that runs in Python changes more often than code
+// that waits in C, and would be seen too seldom.
+void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news) {
+  Thread& state = threads_[id];
+  state.seen = true;
+  for (int tries = 0; tries < kTries; ++tries) {
+    const int64_t begin = read_clock();
+    uint64_t frame = 0;
+    if (!memory_.read(thread + layout_.thread_frame, frame)) return;
+    if (layout_.cframe_frame >= 0 && frame != 0 &&
+        !memory_.read(frame + layout_.cframe_frame, frame)) {
+      return;
+    }
+    if (frame == 0) return;  // it is in no Python
+    const char letter = read_state(id, state);
+    if (!walk(thread, frame, numbers, news, state)) continue;
+    news.samples.push_back({.time_ns = begin, .process = index_, .thread = id,
+                            .stack = state.last_stack, .opcode = state.last_opcode,
+                            .state = static_cast<uint8_t>(letter), .reserved = 0,
+                            .took_ns = static_cast<uint64_t>(read_clock() - begin)});
+    return;
+  }
+  ++news.torn;
+}
+
+// Leaves the number of the thread's stack in `state`.
+bool Stacks::walk(uint64_t thread, uint64_t frame, Numbers& numbers, News& news, Thread& state) {
+  std::array<char, 256> own{};
+  chunks_.clear();
+  addresses_.clear();
+  instructions_.clear();
+  const uint64_t innermost = frame;
+  for (size_t depth = 0; frame != 0; ++depth) {
+    if (depth == kMostFrames) return false;
+    const char* found = find_frame(frame, own);
+    if (found == nullptr) return false;
+    const bool is_python = read_at<int8_t>(found, layout_.frame_owner) != layout_.owned_by_c ||
+                           layout_.owned_by_c < 0;
+    if (is_python) {
+      addresses_.push_back(read_at<uint64_t>(found, layout_.frame_code));
+      instructions_.push_back(read_at<uint64_t>(found, layout_.frame_instruction));
+      const bool stays = addresses_.size() == 1 && state.last_frame == innermost &&
+                         state.last_instruction == instructions_[0] && state.last_stack != 0 &&
+                         stacks_.size() < kMostStacks;
+      if (stays && depth == 0 && chunks_.empty()) return true;  // it waits where it waited
+      if (addresses_.size() == 1) copy_chunks(thread);
+    }
+    frame = read_at<uint64_t>(found, layout_.frame_previous);
+  }
+  if (addresses_.empty() || !number_codes(numbers, news)) return false;
+  std::vector<uint64_t> key(addresses_.size());
+  for (size_t i = 0; i < key.size(); ++i) {
+    const uint64_t offset = instructions_[i] - (addresses_[i] + layout_.code_bytes);
+    if (offset >= (1U << 28U)) return false;
+    key[i] = uint64_t{codes_.at(addresses_[i]).number} << 32U | offset;
+  }
+  uint16_t opcode = 0;
+  if (!memory_.read(instructions_[0], opcode)) return false;
+  if (stacks_.size() >= kMostStacks) {
+    stacks_.clear();
+    for (auto& [id, other] : threads_) other.last_stack = 0;
+  }
+  auto [found, is_new] = stacks_.try_emplace(std::move(key), 0);
+  if (is_new) {
+    found->second = ++numbers.stacks;
+    news.stacks.push_back(found->second);
+    news.stacks.push_back(static_cast<uint32_t>(found->first.size()));
+    for (const uint64_t item : found->first) {
+      news.stacks.push_back(static_cast<uint32_t>(item >> 32U));
+      news.stacks.push_back(static_cast<uint32_t>(item));
+    }
+  }
+  state.last_frame = innermost;
+  state.last_instruction = instructions_[0];
+  state.last_stack = found->second;
+  state.last_opcode = opcode;
+  return true;
+}
+
+// In one read a block, so that frames that belong together are of one moment.
+void Stacks::copy_chunks(uint64_t thread) {
+  uint64_t address = 0;
+  if (!memory_.read(thread + layout_.thread_chunk, address)) return;
+  uint64_t top = 0;
+  if (!memory_.read(thread + layout_.thread_chunk + 8, top)) return;
+  for (int count = 0; address != 0 && count < 8; ++count) {
+    size_t bytes = 0;
+    ChunkHead head{};
+    if (count == 0) {
+      bytes = top > address ? top - address : 0;
+    } else {
+      if (!memory_.read(address, head)) return;
+      bytes = sizeof(ChunkHead) + (head.top * sizeof(uint64_t));
+    }
+    if (bytes < sizeof(ChunkHead) || bytes > kMostChunk) return;
+    Chunk chunk{.address = address, .copy = std::vector<char>(bytes)};
+    if (!memory_.read(address, chunk.copy.data(), bytes)) return;
+    std::memcpy(&head, chunk.copy.data(), sizeof(head));
+    chunks_.push_back(std::move(chunk));
+    address = head.previous;
+  }
+}
+
+// In a copy, else read into `own` (frames of generators lie elsewhere).
+const char* Stacks::find_frame(uint64_t address, std::array<char, 256>& own) {
+  const auto size = static_cast<size_t>(layout_.frame_size);
+  for (const Chunk& chunk : chunks_) {
+    if (address >= chunk.address && address + size <= chunk.address + chunk.copy.size()) {
+      return chunk.copy.data() + (address - chunk.address);
+    }
+  }
+  return size <= own.size() && memory_.read(address, own.data(), size) ? own.data() : nullptr;
+}
+
+// Code objects die and their addresses come back, so a name is looked up by its address together
+// with what lies there.
+bool Stacks::number_codes(Numbers& numbers, News& news) {
+  const size_t size = heads_.size();
+  std::vector<char> heads(size * addresses_.size());
+  std::vector<iovec> to(addresses_.size());
+  std::vector<iovec> from(addresses_.size());
+  for (size_t i = 0; i < addresses_.size(); ++i) {
+    to[i] = {heads.data() + (i * size), size};
+    from[i] = {reinterpret_cast<void*>(addresses_[i]), size};
+  }
+  if (!memory_.read_many(to, from)) return false;
+  if (codes_.size() >= kMostCodes) codes_.clear();
+  for (size_t i = 0; i < addresses_.size(); ++i) {
+    const char* head = heads.data() + (i * size);
+    if (read_at<uint64_t>(head, layout_.object_type) != code_type_) return false;
+    const Code code{.filename = read_at<uint64_t>(head, layout_.code_filename),
+                    .qualname = read_at<uint64_t>(head, layout_.code_qualname),
+                    .line_table = read_at<uint64_t>(head, layout_.code_line_table),
+                    .first_line = read_at<int32_t>(head, layout_.code_first_line),
+                    .number = numbers.codes + 1};
+    const auto known = codes_.find(addresses_[i]);
+    if (known != codes_.end() && known->second.filename == code.filename &&
+        known->second.qualname == code.qualname && known->second.line_table == code.line_table &&
+        known->second.first_line == code.first_line) {
+      continue;
+    }
+    if (!describe(addresses_[i], code, news)) return false;
+    ++numbers.codes;
+    codes_[addresses_[i]] = code;
+  }
+  return true;
+}
+
+bool Stacks::describe(uint64_t, const Code& code, News& news) {
+  std::string line = std::to_string(code.number) + ' ' + std::to_string(code.first_line) + ' ';
+  if (!read_text(code.filename, line)) return false;
+  line += ' ';
+  if (!read_text(code.qualname, line)) return false;
+  line += ' ';
+  int64_t size = 0;
+  if (!memory_.read(code.line_table + layout_.bytes_size, size) || size < 0 || size > kMostTable) {
+    return false;
+  }
+  std::vector<char> table(static_cast<size_t>(size));
+  if (size > 0 &&
+      !memory_.read(code.line_table + layout_.bytes_data, table.data(), table.size())) {
+    return false;
+  }
+  append_hex(line, table.data(), table.size());
+  news.codes += line + '\n';
+  return true;
+}
+
+// The bytes of a character, ':', and the characters in hexadecimal.
+bool Stacks::read_text(uint64_t address, std::string& hex) {
+  int64_t length = 0;
+  uint32_t state = 0;
+  if (!memory_.read(address + layout_.text_length, length) ||
+      !memory_.read(address + layout_.text_state, state) || length < 0 || length > kMostText) {
+    return false;
+  }
+  const uint32_t width = state >> 2U & 7U;
+  const bool is_compact = (state >> 5U & 1U) != 0;
+  const bool is_ascii = (state >> 6U & 1U) != 0;
+  if (!is_compact || (width != 1 && width != 2 && width != 4)) return false;
+  std::vector<char> bytes(static_cast<size_t>(length) * width);
+  const uint64_t data = address + (is_ascii ? layout_.text_ascii : layout_.text_compact);
+  if (!bytes.empty() && !memory_.read(data, bytes.data(), bytes.size())) return false;
+  hex += std::to_string(width) + ':';
+  append_hex(hex, bytes.data(), bytes.size());
+  return true;
+}
+
+// '?' where it is not known.
+char Stacks::read_state(int32_t id, Thread& thread) {
+  if (thread.file < 0) {
+    const std::string path =
+        "/proc/" + std::to_string(pid_) + "/task/" + std::to_string(id) + "/stat";
+    thread.file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (thread.file < 0) return '?';
+  }
+  std::array<char, 256> text{};
+  const ssize_t count = pread(thread.file, text.data(), text.size() - 1, 0);
+  if (count <= 0) return '?';
+  const char* end = std::strrchr(text.data(), ')');  // of its name, which may hold anything
+  return end != nullptr && end + 2 < text.data() + count ? end[2] : '?';
+}
+
+void Stacks::forget_ended() {
+  std::erase_if(threads_, [](auto& item) {
+    if (item.second.seen) return false;
+    if (item.second.file >= 0) close(item.second.file);
+    return true;
+  });
+}
+
+}  // namespace ftax::sampler

@@ -1,0 +1,101 @@
+// The Python stacks of one process, and the numbers by which they are told on: each stack and each
+// code object is described once, when it is first met.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sampler/layout.h"
+#include "sampler/memory.h"
+
+namespace ftax::sampler {
+
+struct Frame {
+  uint32_t code;    // its number
+  uint32_t offset;  // of the instruction in the bytecode, in bytes
+  bool operator==(const Frame&) const = default;
+};
+
+// As it is handed over: a C struct of 32 bytes, read by numpy.
+struct Sample {
+  int64_t time_ns;  // CLOCK_MONOTONIC, before its memory was read
+  int32_t process;
+  int32_t thread;  // its id in the system
+  uint32_t stack;
+  uint16_t opcode;  // at which the innermost frame stands, as it lies in memory
+  uint8_t state;    // of the thread, as in /proc: 'R' runs, 'S' sleeps
+  uint8_t reserved;
+  uint64_t took_ns;
+};
+
+// What one process is known by. Codes and stacks have numbers that all processes share.
+struct Numbers {
+  uint32_t codes = 0;
+  uint32_t stacks = 0;
+};
+
+// What is new since it was last handed over.
+struct News {
+  std::vector<Sample> samples;
+  std::vector<uint32_t> stacks;  // number, count, then code and offset of each frame from innermost
+  std::string codes;  // a line each: number, first line, then in hexadecimal file, name, line table
+  uint64_t torn = 0;  // stacks that changed while they were read
+};
+
+class Stacks {
+ public:
+  Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime, uint64_t code_type);
+  ~Stacks();
+
+  // Adds one sample of each thread; false if the process is gone.
+  bool take(Numbers& numbers, News& news);
+
+ private:
+  struct Code {
+    uint64_t filename, qualname, line_table;
+    int32_t first_line;
+    uint32_t number;
+  };
+  struct Thread {
+    int file = -1;  // /proc/<pid>/task/<thread>/stat
+    uint64_t last_frame = 0, last_instruction = 0;
+    uint32_t last_stack = 0;
+    uint16_t last_opcode = 0;
+    bool seen = false;
+  };
+  // Copies of the blocks of memory that a thread's frames lie in.
+  struct Chunk {
+    uint64_t address = 0;
+    std::vector<char> copy;
+  };
+
+  void take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news);
+  bool walk(uint64_t thread, uint64_t frame, Numbers& numbers, News& news, Thread& state);
+  void copy_chunks(uint64_t thread);
+  const char* find_frame(uint64_t address, std::array<char, 256>& own);
+  bool number_codes(Numbers& numbers, News& news);
+  bool describe(uint64_t address, const Code& code, News& news);
+  bool read_text(uint64_t address, std::string& hex);
+  char read_state(int32_t id, Thread& thread);
+  void forget_ended();
+
+  int32_t index_;
+  pid_t pid_;
+  Layout layout_;
+  uint64_t runtime_, code_type_;
+  Memory memory_;
+  std::unordered_map<uint64_t, Code> codes_;
+  std::map<std::vector<uint64_t>, uint32_t> stacks_;
+  std::unordered_map<int32_t, Thread> threads_;
+  std::vector<Chunk> chunks_;
+  // Of the stack that is being read, from the innermost frame.
+  std::vector<uint64_t> addresses_, instructions_;
+  std::vector<char> heads_;
+};
+
+}  // namespace ftax::sampler

@@ -1,0 +1,5 @@
+"""`python -m ftax_run`."""
+
+from ftax_run.cli import main
+
+main()

@@ -1,0 +1,81 @@
+"""What the watched process's driver recorded, read from the files that csrc/watch writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+RECORD = np.dtype(
+    [
+        ("start", "<u8"), ("end", "<u8"), ("correlation", "<u4"), ("stream", "<u4"),
+        ("symbol", "<u4"), ("kind", "<u2"), ("device", "<u2"), ("bytes", "<u8"),
+    ]
+)  # fmt: skip
+KERNEL, COPY, FILL, GRAPH, CALL, PHASE, LOST = range(1, 8)
+ALL, LAUNCHES, NOTHING = 1, 2, 3  # what a phase records
+
+
+class ActivityReader:
+    """Reads on in the files of one process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._names_offset = 0
+        self.pid = int(path.name.partition("-")[0])
+        self.names: dict[int, str] = {}
+
+    def read(self) -> np.ndarray:
+        """The records since the last call, in the order in which CUPTI handed them over."""
+        self._read_names()
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            content = file.read()
+        whole = len(content) // RECORD.itemsize * RECORD.itemsize
+        self._release(whole)
+        return np.frombuffer(content[:whole], dtype=RECORD)
+
+    def _release(self, count: int) -> None:
+        """What was read takes no room on the disk any more, where the file system can do that."""
+        self._offset += count
+        page = 1 << 20
+        if count and self._offset > page:
+            try:
+                _punch(self._path, self._offset // page * page)
+            except OSError:
+                pass
+
+    def _read_names(self) -> None:
+        path = self._path.with_suffix(".names")
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            file.seek(self._names_offset)
+            content = file.read()
+        whole = content.rpartition(b"\n")[0] + (b"\n" if b"\n" in content else b"")
+        self._names_offset += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            number, _, name = line.partition(" ")
+            self.names[int(number)] = name
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is recorded."""
+        text = next((name for name in self.names.values() if name.startswith("problem: ")), None)
+        return text and text.removeprefix("problem: ")
+
+
+def _punch(path: Path, count: int) -> None:
+    """Gives the first bytes of a file back to the file system; its length stays."""
+    import ctypes
+
+    keep_size, punch_hole = 1, 2
+    library = ctypes.CDLL(None, use_errno=True)
+    library.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    file = os.open(path, os.O_RDWR)
+    try:
+        library.fallocate(file, keep_size | punch_hole, 0, count)
+    finally:
+        os.close(file)

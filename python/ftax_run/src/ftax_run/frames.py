@@ -1,0 +1,93 @@
+"""What a frame of the program is: whose code, which line, and whether it stands in a call into C."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from ftax_run.sampler import Code, Stack
+
+# Bytecodes from which code in C may run for long: calls, and operators of objects such as tensors.
+# By version, as they lie in memory, those that Python has specialised included.
+_INTO_C: dict[tuple[int, int], tuple[int, ...]] = {
+    (3, 11): (
+        3, 11, 12, 15, 17, 22, 25, 26, 39, 49, 60, 61, 64, 66, 67, 68, 72, 73, 76, 80, 81, 92, 93,
+        95, 106, 107, 108, 113, 118, 122, 123, 142, 162, 164, 166, 168, 171,
+    ),
+    (3, 12): (
+        11, 12, 15, 25, 26, 27, 29, 34, 38, 39, 40, 44, 45, 46, 49, 60, 61, 68, 92, 93, 95, 106,
+        107, 108, 118, 122, 123, 142, 162, 164, 171, 241, 244,
+    ),
+    (3, 13): (
+        4, 5, 9, 19, 38, 39, 41, 42, 43, 44, 45, 53, 54, 57, 58, 59, 68, 72, 75, 81, 82, 104, 108,
+        117, 165, 166, 167, 168, 172, 173, 174, 175, 176, 244, 245, 246,
+    ),
+}  # fmt: skip
+_LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python3\.\d+[/\\]|^<frozen |^<string>$")
+UNKNOWN = ("?", 0, "?")
+
+
+def make_table(version: tuple[int, int]) -> np.ndarray:
+    """Of each of 256 bytecodes, whether a frame that stands there may be in C."""
+    table = np.zeros(256, dtype=bool)
+    table[list(_INTO_C[version])] = True
+    return table
+
+
+def is_users(file: str) -> bool:
+    """Whether code is of the program, and neither of Python nor of an installed package."""
+    return _LIBRARY.search(file) is None
+
+
+Place = tuple[str, int, str]  # file, line, function
+
+
+class Places:
+    """Where stacks stand: the line of the user, and what below it runs; each looked up once."""
+
+    def __init__(self) -> None:
+        self._codes: dict[int, Code] = {}
+        self._stacks: dict[int, Stack] = {}
+        self._lines: dict[tuple[int, int], Place] = {}
+        self._users: dict[int, Place] = {}
+        self._leaves: dict[int, Place] = {}
+
+    def learn(self, stacks: Mapping[int, Stack], codes: Mapping[int, Code]) -> None:
+        """What a sampler had to tell."""
+        self._stacks.update(stacks)
+        self._codes.update(codes)
+
+    def forget_before(self, stack: int) -> None:
+        """Stacks of lower numbers come no more."""
+        for table in (self._stacks, self._users, self._leaves):
+            for number in [number for number in table if number < stack]:
+                del table[number]
+
+    def find_users(self, stack: int) -> Place:
+        """The innermost line of the program itself; of a library where it has none."""
+        if stack not in self._users:
+            frames = self.list_frames(stack)
+            own = next((frame for frame in frames if is_users(frame[0])), None)
+            self._users[stack] = own or (frames[-1] if frames else UNKNOWN)
+        return self._users[stack]
+
+    def find_leaf(self, stack: int) -> Place:
+        """The innermost line."""
+        if stack not in self._leaves:
+            self._leaves[stack] = next(iter(self.list_frames(stack)), UNKNOWN)
+        return self._leaves[stack]
+
+    def list_frames(self, stack: int) -> list[Place]:
+        """From the innermost."""
+        return [self._find(*frame) for frame in self._stacks.get(stack, ())]
+
+    def _find(self, code: int, offset: int) -> Place:
+        key = (code, offset)
+        if key not in self._lines:
+            known = self._codes.get(code)
+            self._lines[key] = (
+                (known.file, known.find_line(offset), known.name) if known else UNKNOWN
+            )
+        return self._lines[key]

@@ -1,0 +1,94 @@
+"""Starts a program as it is, and finds the processes that it becomes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from ftax_run.errors import RunError
+
+FOLDER = "FTAX_RUN_FOLDER"
+_INJECTION = "CUDA_INJECTION64_PATH"
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def find_interpreter(own: str | None = None) -> str:
+    """The Python that the caller would get: that of VIRTUAL_ENV, else ``own`` if given, else the
+    first on the PATH, without the folder that this tool was installed into."""
+    if environment := os.environ.get("VIRTUAL_ENV"):
+        return str(Path(environment) / "bin" / "python")
+    if own:
+        return own
+    tools = str(Path(sys.prefix) / "bin")
+    folders = [item for item in os.environ.get("PATH", "").split(os.pathsep) if item != tools]
+    for name in ("python", "python3"):
+        if found := shutil.which(name, path=os.pathsep.join(folders)):
+            return found
+    raise RunError("no Python is on the PATH: activate the program's environment, or give "
+                   "`ftax run -- /path/to/python train.py`")  # fmt: skip
+
+
+def make_environment(folder: Path) -> dict[str, str]:
+    """That of the program, with which its driver loads what records its device."""
+    if other := os.environ.get(_INJECTION):
+        raise RunError(
+            f"another profiler is to be loaded by the driver ({_INJECTION} is {other}): unset it"
+        )
+    watch = Path(__file__).with_name("libftax_watch.so")
+    return {**os.environ, FOLDER: str(folder), **({_INJECTION: str(watch)} if watch.is_file() else {})}
+
+
+def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """With this process's own input, output and terminal."""
+    try:
+        return subprocess.Popen(list(command), env=dict(environment))
+    except OSError as error:
+        raise RunError(f"{command[0]} cannot be started: {error.strerror or error}") from None
+
+
+@contextmanager
+def pass_signals(program: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Signals that end or tell a program something are the program's. A terminal gives Ctrl-C to
+    both; who watches goes on until the program has ended."""
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if program.poll() is None:
+            program.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def list_processes(first: int) -> Iterator[int]:
+    """A process and all that it has started, and those these have started."""
+    waiting = [first]
+    while waiting:
+        pid = waiting.pop()
+        yield pid
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                children = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+                waiting += map(int, children.split())
+        except OSError:  # it has ended
+            continue
+
+
+def read_identity(pid: int) -> tuple[int, int] | None:
+    """What is another where a process has become another program; None if it has ended."""
+    try:
+        status = os.stat(f"/proc/{pid}/exe")
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,266 @@
+"""One stretch of time in which everything was recorded: when the device was busy, when it was idle,
+and what the host did meanwhile.
+
+An idle stretch that ends with work launched after it began was the host's doing, and the samples of
+the thread that launched it say where the host was. What was launched before is the device's own gap.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ftax_run import activities
+from ftax_run.frames import UNKNOWN, Place, Places
+from ftax_run.period import find_period
+
+PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN = (
+    "Python", "C++ below Python", "waiting for the GIL", "waiting in a synchronisation",
+    "waiting for input or another thread", "copies", "gaps between kernels", "not sampled",
+)  # fmt: skip
+CAUSES = (PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN)
+_DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
+
+
+@dataclass(slots=True)
+class Window:
+    """Sums over the whole iterations of a stretch of time; times in ns."""
+
+    signature: str = ""  # the same for iterations of the same work; "" where none was found
+    count: int = 0  # iterations
+    wall: float = 0.0
+    busy: float = 0.0
+    causes: Counter[str] = field(default_factory=Counter)
+    lines: Counter[Place] = field(default_factory=Counter)  # exposed idle
+    leaves: Counter[tuple[Place, Place]] = field(default_factory=Counter)
+    line_causes: Counter[tuple[Place, str]] = field(default_factory=Counter)
+    stacks: Counter[tuple[Place, ...]] = field(default_factory=Counter)  # from the outermost
+    syncs: Counter[Place] = field(default_factory=Counter)  # how many
+    sync_idle: Counter[Place] = field(default_factory=Counter)  # what began to be idle in them
+    work: Counter[str] = field(default_factory=Counter)  # kernels, graphs, copies ..., launches
+    samples: int = 0
+
+    def add(self, other: Window) -> None:
+        """The sums of both."""
+        self.signature = other.signature
+        for name in ("count", "wall", "busy", "samples"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("causes", "lines", "leaves", "line_causes", "stacks", "syncs", "sync_idle",
+                     "work"):  # fmt: skip
+            getattr(self, name).update(getattr(other, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """All that is known of one window of one process."""
+
+    pid: int
+    start: int
+    end: int
+    records: np.ndarray  # of `activities.RECORD`
+    names: dict[int, str]
+    samples: np.ndarray  # of `sampler.SAMPLE`, of that process
+    into_c: np.ndarray  # of each bytecode, whether C may run there
+
+
+def analyse(recorded: Recorded, places: Places) -> Window | None:
+    """None where the device did nothing."""
+    device = recorded.records[np.isin(recorded.records["kind"], _DEVICE_KINDS)]
+    if not len(device):
+        return None
+    calls = _find_calls(recorded)
+    device = device[np.argsort(device["correlation"], kind="stable")]
+    issued, thread = _find_launches(device, calls)
+    bounds, signature = _find_iterations(recorded, device, issued)
+    start, end = int(bounds[0]), int(bounds[-1])
+    count = len(bounds) - 1 if signature else 0
+    window = Window(signature=signature, count=count, wall=float(end - start))
+    idle_from, idle_to, ended_by = _find_idle(device, start, end)
+    window.busy = window.wall - float((idle_to - idle_from).sum())
+    host_to = np.clip(issued[ended_by], idle_from, idle_to)
+    window.causes[GAP] = float((idle_to - host_to).sum())
+    _book_samples(window, recorded, places, calls, idle_from, host_to, thread[ended_by])
+    _book_syncs(window, recorded, places, calls, idle_from, idle_to, bounds)
+    _count_work(window, device, calls, start, end)
+    return window
+
+
+def _find_calls(recorded: Recorded) -> np.ndarray:
+    """Of calls within calls the outer one: the runtime calls the driver."""
+    calls = recorded.records[recorded.records["kind"] == activities.CALL]
+    calls = calls[np.lexsort((calls["start"], calls["correlation"]))]
+    is_first = np.ones(len(calls), dtype=bool)
+    is_first[1:] = calls["correlation"][1:] != calls["correlation"][:-1]
+    return calls[is_first]  # by correlation
+
+
+def _find_launches(device: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """When the call that gave each piece of work ended, and its thread. Work whose call was not
+    recorded is the host's until it begins, by the thread that launches most."""
+    issued = device["start"].astype(np.int64)
+    threads, counts = np.unique(calls["stream"], return_counts=True)
+    usual = threads[np.argmax(counts)] if len(threads) else 0
+    thread = np.full(len(device), usual, dtype=np.int64)
+    if len(calls):
+        place = np.searchsorted(calls["correlation"], device["correlation"])
+        place = np.minimum(place, len(calls) - 1)
+        known = calls["correlation"][place] == device["correlation"]
+        issued[known] = calls["end"][place[known]].astype(np.int64)
+        thread[known] = calls["stream"][place[known]]
+    return issued, thread
+
+
+def _find_iterations(
+    recorded: Recorded, device: np.ndarray, issued: np.ndarray
+) -> tuple[np.ndarray, str]:
+    """When each begins, with the end of the last, and what they are made of; start and end of all
+    and "" where none is found."""
+    period = find_period(device["symbol"])
+    if period is None:
+        return np.array([recorded.start, recorded.end]), ""
+    times = issued[period.first : period.last]
+    waits = np.diff(times, prepend=times[0])
+    whole = waits[: period.count * period.length].reshape(period.count, period.length)
+    begins = int(np.argmax(np.median(whole[1:], axis=0)))  # after the longest wait
+    bounds = times[begins :: period.length]
+    names = recorded.names
+    kinds = Counter(
+        names.get(int(symbol), "?") for symbol in device["symbol"][period.first :][: period.length]
+    )
+    signature = f"{period.length} {hash_text(sorted(kinds.items()))}"
+    return bounds, signature
+
+
+def hash_text(value: object) -> str:
+    """The same in every process and on every day."""
+    import hashlib
+
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]
+
+
+def _find_idle(
+    device: np.ndarray, start: int, end: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """From when to when nothing ran, and which piece of work ended that."""
+    order = np.argsort(device["start"], kind="stable")
+    begins = device["start"][order].astype(np.int64)
+    busy_until = np.maximum.accumulate(device["end"][order].astype(np.int64))
+    idle_from = np.concatenate([[start], busy_until[:-1]])
+    idle_to = begins
+    idle_from, idle_to = np.clip(idle_from, start, end), np.clip(idle_to, start, end)
+    is_idle = idle_to > idle_from
+    return idle_from[is_idle], idle_to[is_idle], order[is_idle]
+
+
+def _book_samples(
+    window: Window, recorded: Recorded, places: Places, calls: np.ndarray,
+    idle_from: np.ndarray, host_to: np.ndarray, thread: np.ndarray,
+) -> None:  # fmt: skip
+    """Give the host's idle stretches to the lines at which its samples stand."""
+    total = float((host_to - idle_from).sum())
+    samples = recorded.samples
+    sampled = set(np.unique(samples["thread"]).tolist())
+    has_python = np.isin(thread, list(sampled))
+    thread = np.where(has_python, thread, recorded.pid)  # a thread of C++ works for the main one
+    place = np.searchsorted(idle_from, samples["time_ns"], side="right") - 1
+    inside = place >= 0
+    inside[inside] = samples["time_ns"][inside] < host_to[place[inside]]
+    inside[inside] = samples["thread"][inside] == thread[place[inside]]
+    booked, place = samples[inside], place[inside]
+    window.samples = len(booked)
+    if not len(booked):
+        window.causes[UNSEEN] += total
+        return
+    each = total / len(booked)
+    syncing = _is_within(booked, calls, recorded.names, SYNC)
+    copying = _is_within(booked, calls, recorded.names, COPY)
+    for sample, at, is_sync, is_copy in zip(booked, place, syncing, copying, strict=True):
+        if is_sync:
+            cause = SYNC
+        elif is_copy:
+            cause = COPY
+        else:
+            into_c = bool(recorded.into_c[sample["opcode"] & 255])
+            sleeps = chr(sample["state"]) in "SD" and bool(has_python[at])
+            cause = (WAIT if into_c else GIL) if sleeps else (CPP if into_c else PYTHON)
+        stack = int(sample["stack"])
+        line = places.find_users(stack)
+        window.causes[cause] += each
+        window.lines[line] += each
+        window.line_causes[line, cause] += each
+        window.leaves[line, places.find_leaf(stack)] += each
+        window.stacks[tuple(reversed(places.list_frames(stack)))] += each
+
+
+def _select_calls(calls: np.ndarray, names: dict[int, str], cause: str) -> np.ndarray:
+    words = ("Synchronize",) if cause == SYNC else ("Memcpy",)
+    symbols = [number for number, name in names.items() if any(word in name for word in words)]
+    return calls[np.isin(calls["symbol"], symbols)]
+
+
+def _is_within(
+    samples: np.ndarray, calls: np.ndarray, names: dict[int, str], cause: str
+) -> np.ndarray:
+    """Of each sample, whether its thread was in such a call."""
+    inside = np.zeros(len(samples), dtype=bool)
+    chosen = _select_calls(calls, names, cause)
+    for thread in np.unique(chosen["stream"]):
+        own = np.sort(chosen[chosen["stream"] == thread], order="start")
+        place = np.searchsorted(own["start"].astype(np.int64), samples["time_ns"], "right") - 1
+        hit = (place >= 0) & (samples["thread"] == thread)
+        hit[hit] = samples["time_ns"][hit] < own["end"][place[hit]].astype(np.int64)
+        inside |= hit
+    return inside
+
+
+def _book_syncs(
+    window: Window, recorded: Recorded, places: Places, calls: np.ndarray,
+    idle_from: np.ndarray, idle_to: np.ndarray, bounds: np.ndarray,
+) -> None:  # fmt: skip
+    """Count synchronisations by line, and what the device idles from within each on. The line is
+    that of the samples in the calls that are at the same place of an iteration, since most calls
+    are too short for a sample of their own."""
+    chosen = _select_calls(calls, recorded.names, SYNC)
+    chosen = np.sort(chosen, order="start")
+    begins, ends = chosen["start"].astype(np.int64), chosen["end"].astype(np.int64)
+    inside = (begins >= bounds[0]) & (ends <= bounds[-1])
+    chosen, begins, ends = chosen[inside], begins[inside], ends[inside]
+    if not len(chosen):
+        return
+    iteration = np.searchsorted(bounds, begins, "right")
+    rank = np.arange(len(chosen)) - np.searchsorted(iteration, iteration, "left")
+    lengths = np.concatenate([[0], np.cumsum(idle_to - idle_from)])
+    exposed = (
+        lengths[np.searchsorted(idle_from, ends, "right")]
+        - lengths[np.searchsorted(idle_from, begins, "left")]
+    )
+    for at in np.unique(rank):
+        same = rank == at
+        line = _find_line(recorded.samples, chosen[same], places)
+        window.syncs[line] += int(same.sum())
+        window.sync_idle[line] += float(exposed[same].sum())
+
+
+def _find_line(samples: np.ndarray, calls: np.ndarray, places: Places) -> Place:
+    """Where most samples of these calls stand; of no call at all, where the last before them do."""
+    own = samples[samples["thread"] == calls["stream"][0]]
+    if not len(own):
+        return UNKNOWN
+    last = np.searchsorted(own["time_ns"], calls["end"].astype(np.int64), "right") - 1
+    inside = (last >= 0) & (own["time_ns"][last] >= calls["start"].astype(np.int64))
+    chosen = own[last[inside] if inside.any() else last[last >= 0]]
+    lines = Counter(places.find_users(int(stack)) for stack in chosen["stack"])
+    return lines.most_common(1)[0][0] if lines else UNKNOWN
+
+
+def _count_work(
+    window: Window, device: np.ndarray, calls: np.ndarray, start: int, end: int
+) -> None:
+    for name, kind in (
+        ("kernels", activities.KERNEL), ("graphs", activities.GRAPH),
+        ("copies", activities.COPY), ("fills", activities.FILL),
+    ):  # fmt: skip
+        chosen = device["start"][device["kind"] == kind]
+        window.work[name] = int(((chosen >= start) & (chosen < end)).sum())
