@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 import ftax
+from delays import spin
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.runtimes.catalogue import find_runtime
@@ -26,7 +27,6 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan, Session, _summarise_probes, measure, quiet, require
-from support.delays import wait
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -146,7 +146,7 @@ def test_lock_is_held_for_a_whole_round_of_a_python_runner(ticks: list[int]) -> 
 
     def look() -> None:
         seen.append(ticks[0])
-        wait(2e6)
+        spin(2e6)
 
     _core.measure_rounds([make_python_runner(look)], make_core_plan(rounds=3, samples=10))
     assert len(seen) == 1 + 3 * 10
@@ -312,9 +312,9 @@ def test_python_that_does_more_from_call_to_call_is_told(mlp: LoadedModel) -> No
 
     def grow() -> None:
         kept.append(5000.0)
-        wait(200_000 + sum(kept))
+        spin(200_000 + sum(kept))
 
-    growing, steady = require(run(mlp, grow, lambda: wait(200_000), rounds=25, warmup=5))
+    growing, steady = require(run(mlp, grow, lambda: spin(200_000), rounds=25, warmup=5))
     (warning,) = (text for text in growing.warnings if "longer all along" in text)
     assert 1.2 < float(warning.split("the last ")[1].split()[0]) < 20
     assert not any("longer all along" in text for text in steady.warnings)
