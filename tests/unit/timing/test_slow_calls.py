@@ -64,7 +64,7 @@ def test_what_is_the_machines_is_no_call_of_the_model() -> None:
     assert replace(SLOW, checks=waited).slow_calls is None
     assert replace(SLOW, checks={}).slow_calls is None  # nobody looked
     usual, slow = measure().samples_ns, SLOW.samples_ns
-    rounds = {"samples_ns": usual + slow, "positions": (0,) * 2 * ROUNDS}
+    rounds = {"samples_ns": usual + slow}
     checks = {WAITED: [0] * 2 * ROUNDS, "disturbed_rounds": [*range(ROUNDS, 2 * ROUNDS)]}
     assert replace(SLOW, **rounds, checks=checks).slow_calls is None
     assert replace(SLOW, **rounds, checks=checks, counted="quiet").slow_calls is None
