@@ -111,7 +111,7 @@ lint: build
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	! MYPYPATH=tests $(VENV)/bin/mypy --check-untyped-defs tests/cuda | grep -e call-arg -e prevented  # few can run them
+	! MYPYPATH=tests:bench $(VENV)/bin/mypy --check-untyped-defs tests/cuda | grep -e call-arg -e prevented  # few can run them
 	$(VENV)/bin/lint-imports --no-logo --no-cache
 	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python > /dev/null

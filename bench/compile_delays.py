@@ -18,7 +18,7 @@ from line_changes import find_changes, show_changes
 from torch import nn
 
 import ftax
-from ftax.ladders.intervention import DELAYED_LAYERS, prepare_with_delayed_layer
+from delays import DELAYED_LAYERS, prepare_with_delayed_layer
 from ftax.ladders.ladder import COMPILE
 from ftax.ladders.lines import compute_lines
 from ftax.runtimes.catalogue import find_runtime

@@ -22,14 +22,14 @@ from line_changes import Line, find_changes, show_changes
 from torch import nn
 from torch.nn import functional as F
 
-from ftax import _core
-from ftax.errors import RunnerError
-from ftax.ladders.intervention import (
+from delays import (
     DelayedForward,
     delay_launches,
     delay_operators,
     prepare_with_delayed_binding,
 )
+from ftax import _core
+from ftax.errors import RunnerError
 from ftax.ladders.ladder import EAGER
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import find_runtime

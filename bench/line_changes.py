@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from delays import weigh_lines
 from ftax import _core
 from ftax.errors import RunnerError
-from ftax.ladders.intervention import weigh_lines
 from record import Figure, figure, show
 
 # Of the injected time: a spin ends up to a clock read late, and what runs after it has gone cold

@@ -20,9 +20,9 @@ from line_changes import Line, find_changes, show_changes
 from torch import nn
 
 import ftax
+from delays import delay_launches, delay_operators, spin
 from ftax.errors import RunnerError
 from ftax.ladders.choice import prepare_all
-from ftax.ladders.intervention import delay_launches, delay_operators, spin
 from ftax.ladders.ladder import Ladder, find_ladder, name_ladder
 from ftax.ladders.lines import compute_lines
 from ftax.runtimes.workspace import Workspace

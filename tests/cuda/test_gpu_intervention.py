@@ -9,22 +9,22 @@ import torch
 from torch import nn
 
 import ftax
-from ftax.errors import InvalidArgumentError
-from ftax.instruments.gate import measure_gate
-from ftax.ladders.intervention import (
+from delays import (
     DelayedForward,
     delay_binding,
     delay_launches,
     delay_operators,
+    find_moves,
     prepare_with_delayed_binding,
     weigh_lines,
 )
+from ftax.errors import InvalidArgumentError
+from ftax.instruments.gate import measure_gate
 from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.plan import Plan
 from ftax.timing.session import measure, require
-from support.delays import find_moves
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.timing]
 

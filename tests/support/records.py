@@ -33,7 +33,6 @@ def make_measurement(
         "mode": "latency",
         "samples_ns": tuple((0, value) for value in values_ns),
         "dropped_per_round": 1,
-        "positions": tuple(0 for _ in values_ns),
         "seed": 0,
         "stop_reason": "max-rounds",
         "environment": collect_environment(),

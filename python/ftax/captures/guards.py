@@ -36,8 +36,7 @@ from ftax.captures.kept_tensors import NOTHING_UNGUARDED, KeptTensor, Unguarded
 from ftax.captures.names import composes_names, list_imports, list_unfollowed, reads_environment
 from ftax.captures.names_read import NamesRead, list_globals
 from ftax.errors import name_key
-from ftax.steps.kept_python import mangle
-from ftax.steps.reach import is_installed, is_library
+from ftax.steps.reach import is_filled, is_installed, is_library, list_slots
 from ftax.steps.writes import list_storages
 
 _MOST_ITEMS = 100_000  # of a container that are looked at for each call
@@ -228,7 +227,7 @@ class _Walk:
         elif isinstance(value, types.CellType):
             self.note(path)
             guards.add_cell(value)
-            if _is_filled(value):
+            if is_filled(value):
                 self.visit(value.cell_contents, path)
         elif isinstance(value, dict):
             if self._is_short(value, path):
@@ -319,7 +318,7 @@ class _Walk:
         for name, cell in names:
             if name in self._unguarded.names:
                 continue
-            if own or (_is_filled(cell) and not is_of_library(cell.cell_contents)):
+            if own or (is_filled(cell) and not is_of_library(cell.cell_contents)):
                 self.visit(cell, f"{name} of {path}")
         self.visit(function.__defaults__, f"the defaults of {path}")
         self.visit(function.__kwdefaults__, f"the defaults of {path}")
@@ -429,15 +428,10 @@ class _Walk:
         self._visit_items(space, keys, path)
 
     def _look_at_slots(self, value: object, path: str) -> None:
-        for kind in type(value).__mro__:
-            slots = vars(kind).get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name in ("__dict__", "__weakref__"):
-                    continue
-                name = mangle(kind, name)
-                self.note(f"{path}.{name}")
-                self.state.guards.add_attribute(value, name)
-                self.visit(getattr(value, name, None), f"{path}.{name}")
+        for name in list_slots(type(value)):
+            self.note(f"{path}.{name}")
+            self.state.guards.add_attribute(value, name)
+            self.visit(getattr(value, name, None), f"{path}.{name}")
 
     def _look_at_classes(self, kind: type) -> None:
         """What code names of a class of the user and of those that it derives from, methods too."""
@@ -484,11 +478,3 @@ def _find_contents(value: Any) -> Callable[[], list[Any]] | None:
 def _list_stages(scaler: torch.amp.GradScaler) -> list[Any]:
     states: dict[int, dict[str, Any]] = getattr(scaler, _SCALER_STATES)
     return [item for key, state in states.items() for item in (key, state["stage"].value)]
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  (an empty one raises)
-    except ValueError:
-        return False
-    return True

@@ -132,12 +132,6 @@ def _list_loads(code: CodeType, *kinds: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(item.argval) for item in items if item.opname in kinds))
 
 
-def list_co_names(code: CodeType) -> Iterator[str]:
-    """Names of globals and of attributes together, which stand there in a list: found sooner."""
-    for part in list_codes(code):
-        yield from part.co_names
-
-
 def _list_own(codes: Collection[CodeType]) -> list[CodeType]:
     own = (code for code in codes if not is_library(code.co_filename))
     return [part for code in own for part in list_codes(code)]

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from ftax.captures.inert import OF_EACH_CLASS, OF_EACH_MODULE, is_inert_global, is_library_class
-from ftax.captures.names import list_asked, list_co_names, list_global_names, list_names
-from ftax.steps.reach import HOLDERS, is_library
+from ftax.captures.names import list_asked, list_global_names, list_names
+from ftax.steps.reach import HOLDERS, is_library, list_co_names
 
 _MODULE_STATE = frozenset(
     (

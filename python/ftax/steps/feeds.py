@@ -11,10 +11,10 @@ import functools
 import io
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Self
 
-from ftax.steps.reach import is_library, list_codes
+from ftax.steps.reach import is_library, list_cells, list_co_names
 
 LOADER, FORWARD = "loader", "forward"  # phases
 
@@ -107,11 +107,9 @@ def _list_places(function: Any) -> Iterator[_Place]:
             yield name, value, functools.partial(setattr, owner, name)
     if not isinstance(function, types.FunctionType) or is_library(function.__code__.co_filename):
         return
-    names = function.__code__.co_freevars
-    for name, cell in zip(names, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # it is empty
-            yield name, cell.cell_contents, functools.partial(setattr, cell, "cell_contents")
+    for name, cell in list_cells(function):
+        yield name, cell.cell_contents, functools.partial(setattr, cell, "cell_contents")
     space = function.__globals__
-    for name in {name for code in list_codes(function.__code__) for name in code.co_names}:
+    for name in list_co_names(function.__code__):
         if name in space:
             yield name, space[name], functools.partial(space.__setitem__, name)

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from ftax.steps.reach import list_slots
+
 Path = tuple[Any, ...]
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _MOST = 10_000  # places that are looked at in one object
@@ -93,13 +95,7 @@ def read_slots(value: Any) -> dict[str, Any]:
     kind = type(value)
     if hasattr(value, "__dict__") or isinstance(value, type) or not hasattr(kind, "__slots__"):
         return {}
-    slots = [slot for base in kind.__mro__ for slot in _as_names(base.__dict__.get("__slots__"))]
-    names = [name for name in slots if name != "__weakref__"]
-    return {name: getattr(value, name) for name in names if hasattr(value, name)}
-
-
-def _as_names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots or ())
+    return {name: getattr(value, name) for name in list_slots(kind) if hasattr(value, name)}
 
 
 def _list_parts(value: Any) -> list[tuple[Any, Any]]:

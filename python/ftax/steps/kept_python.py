@@ -29,10 +29,15 @@ from torch import nn
 from ftax.steps.reach import (
     CONTAINERS,
     HOLDERS,
+    is_filled,
     is_installed,
     is_library,
     is_library_module,
+    list_cells,
+    list_co_names,
     list_codes,
+    list_parts,
+    list_slots,
 )
 from ftax.steps.state import is_same_container, refill
 
@@ -116,7 +121,7 @@ class _Names:
             names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
             for name, cell in names:
                 self._cells[id(cell)] = name
-                with suppress(ValueError):  # it is empty
+                if is_filled(cell):
                     self._holders.setdefault(id(cell.cell_contents), (name, name))
             for name, _ in _list_globals(function.__code__):
                 if name in function.__globals__:
@@ -198,12 +203,8 @@ class _Walk:
     def _keep(self, value: Any) -> Iterator[Callable[[], None]]:
         if isinstance(value, types.FunctionType):
             yield from self._keep_function(value)
-        elif isinstance(value, types.MethodType):
-            self._queue += (value.__self__, value.__func__)
-        elif isinstance(value, functools.partial):
-            self._queue += (value.func, *value.args, *value.keywords.values())
-        elif isinstance(value, dict | list | tuple | set | frozenset | deque):
-            self._queue += list(value.values() if isinstance(value, dict) else value)
+        elif (parts := list_parts(value)) is not None:
+            self._queue += parts
             if self._copies and type(value) in CONTAINERS and len(value) < _MOST:
                 yield functools.partial(_refill, value, copy.copy(value))
         elif isinstance(value, random.SystemRandom):
@@ -248,13 +249,12 @@ class _Walk:
     def _keep_function(self, function: types.FunctionType) -> Iterator[Callable[[], None]]:
         file = function.__code__.co_filename
         if (function.__module__ or "").startswith("ftax."):  # what it was handed is the user's
-            self._queue += [cell.cell_contents for cell in function.__closure__ or ()]
+            self._queue += [cell.cell_contents for _, cell in list_cells(function)]
         if is_library(file) or (self._own_code and is_installed(file)):
             return
-        for cell in function.__closure__ or ():
+        for _, cell in list_cells(function):
             yield from self._keep_place(cell, "cell_contents")
-            with suppress(ValueError):  # it is empty
-                yield from self._keep_python_module(cell.cell_contents, function.__code__)
+            yield from self._keep_python_module(cell.cell_contents, function.__code__)
         self._queue += (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         yield functools.partial(_put_items, function.__dict__, dict(function.__dict__))
         self._queue += list(function.__dict__.values())
@@ -273,7 +273,7 @@ class _Walk:
         if not isinstance(value, types.ModuleType) or is_library_module(value.__name__):
             return
         space = vars(value)
-        for name in {name for part in list_codes(code) for name in part.co_names}:
+        for name in list_co_names(code):
             if name in space and not isinstance(space[name], types.ModuleType):
                 self._queue.append(space[name])
                 yield functools.partial(_put_item, space, name, space[name])
@@ -284,11 +284,8 @@ class _Walk:
             yield functools.partial(setattr, value, "__class__", type(value))
             self._queue += list(space.values())
             yield functools.partial(_put_items, space, dict(space))
-        for kind in type(value).__mro__:
-            slots = vars(kind).get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in ("__dict__", "__weakref__"):
-                    yield from self._keep_place(value, mangle(kind, name))
+        for name in list_slots(type(value)):
+            yield from self._keep_place(value, name)
         yield from self._keep_class(type(value))
 
     def _keep_class(self, kind: type) -> Iterator[Callable[[], None]]:
@@ -317,13 +314,6 @@ class _Walk:
             return
         self._queue.append(value)
         yield functools.partial(_put_place, owner, name, value)
-
-
-def mangle(kind: type, name: str) -> str:
-    """The name by which an attribute of a class is there: a private one has another."""
-    if name.startswith("__") and not name.endswith("__"):
-        return f"_{kind.__name__.lstrip('_')}{name}"
-    return name
 
 
 def _refill(container: Any, before: Any) -> None:

@@ -110,15 +110,8 @@ def can_load(value: object) -> bool:
 def _list_inner(value: Any) -> Iterator[Any]:
     if isinstance(value, types.FunctionType):
         yield from _list_names(value)
-    elif isinstance(value, types.MethodType):
-        yield value.__self__
-        yield value.__func__
-    elif isinstance(value, functools.partial):
-        yield from (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, dict):
-        yield from list(value.values())[:_MOST_ITEMS]
-    elif isinstance(value, list | tuple | set | frozenset | deque):
-        yield from list(value)[:_MOST_ITEMS]
+    elif (parts := list_parts(value)) is not None:
+        yield from parts[:_MOST_ITEMS]
     elif is_ours(value):  # what a capture or a step is of
         yield getattr(value, "original", None)
         yield getattr(value, "function", None)
@@ -143,17 +136,59 @@ def _list_names(function: types.FunctionType) -> Iterator[Any]:
         # Its globals are of the library; what was handed to it is not.
         names: set[str] = set()
     else:
-        names = {name for code in list_codes(function.__code__) for name in code.co_names}
+        names = list_co_names(function.__code__)
     yield from (function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).values()
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
+    for _, cell in list_cells(function):
+        yield cell.cell_contents
     for name in sorted(names):
         if name in function.__globals__:
             yield function.__globals__[name]
+
+
+def list_parts(value: Any) -> list[Any] | None:
+    """What a method, a `functools.partial` or a container holds; None for any other object."""
+    if isinstance(value, types.MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return list(value)
+    return None
+
+
+def list_slots(kind: type) -> Iterator[str]:
+    """The attributes in slots of a class and its bases, under the names they are stored by: a
+    private one has that of its class before it."""
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__") or ()
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name.startswith("__") and not name.endswith("__"):
+                yield f"_{base.__name__.lstrip('_')}{name}"
+            elif name not in ("__dict__", "__weakref__"):
+                yield name
+
+
+def list_cells(function: types.FunctionType) -> Iterator[tuple[str, types.CellType]]:
+    """The variables of a closure that have a value, by name."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return ((name, cell) for name, cell in cells if is_filled(cell))
+
+
+def is_filled(cell: types.CellType) -> bool:
+    """Whether a variable of a closure has a value."""
+    try:
+        cell.cell_contents  # noqa: B018  (an empty one raises)
+    except ValueError:
+        return False
+    return True
+
+
+def list_co_names(code: types.CodeType) -> set[str]:
+    """The names of globals and of attributes in ``code`` and in the code within it."""
+    return {name for part in list_codes(code) for name in part.co_names}
 
 
 def list_codes(code: types.CodeType) -> Iterator[types.CodeType]:

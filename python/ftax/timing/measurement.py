@@ -162,7 +162,6 @@ class Measurement(Result, Computed):
     mode: Literal["latency", "throughput"]
     samples_ns: tuple[tuple[Nanoseconds, ...], ...]  # [round][sample], the dropped ones included
     dropped_per_round: Count  # first samples of a round that no statistic counts
-    positions: tuple[Count, ...]  # place of this runner in the random order of each round
     burst: PositiveInt = 1  # requests behind one sample, which is the time of each of them
     seed: Count  # of the order of the rounds and of the resampling
     # Which rounds statistics count: those in which the host was not disturbed, where enough of them
@@ -192,11 +191,6 @@ class Measurement(Result, Computed):
                 f"Measurement.samples_ns has {rounds} rounds, the shortest of {shortest} samples, "
                 f"of which {self.dropped_per_round} are dropped; it has to have at least one round "
                 "and a sample left in each"
-            )
-        if len(self.positions) != rounds:
-            raise InvalidArgumentError(
-                f"Measurement.positions has {len(self.positions)} places for {rounds} rounds; it "
-                "has to have one for each"
             )
         if self.mode == "latency" and self.burst != 1:
             raise InvalidArgumentError(

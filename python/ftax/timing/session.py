@@ -261,7 +261,6 @@ def _make_measurement(
         ),
         samples_ns=tuple(tuple(samples) for samples in rounds.samples_ns),
         dropped_per_round=rounds.dropped,
-        positions=tuple(rounds.positions),
         burst=rounds.burst,
         preparation=prepared.preparation.to_dict(),
         **fields,

@@ -8,7 +8,7 @@ from support.records import make_measurement
 
 
 def make_rounds(*samples):
-    return make_measurement([1], samples_ns=(samples,) * 3, positions=(0,) * 3)
+    return make_measurement([1], samples_ns=(samples,) * 3)
 
 
 def test_each_of_the_first_three_is_compared_with_those_after_them():

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delays import spin
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.instruments.energy import (
@@ -16,7 +17,6 @@ from ftax.instruments.energy import (
     measure_energy,
     measure_idle_power,
 )
-from ftax.ladders.intervention import spin
 from ftax.machines.nvml import open_gpu
 from support.fake_nvml import NoPermissionError, open_fake
 

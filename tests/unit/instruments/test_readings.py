@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from delays import spin
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.instruments import readings as module
@@ -16,7 +17,6 @@ from ftax.instruments.readings import (
     collect_gpu_readings,
     measure_peak_memory,
 )
-from ftax.ladders.intervention import spin
 from ftax.timing.candidate import Candidate
 from support.fake_nvml import FakeNvml, pretend_cuda
 

@@ -22,8 +22,8 @@ from torch._inductor.utils import align_inputs_from_check_idxs
 from torch.utils._ordered_set import OrderedSet
 
 import ftax
+from delays import DELAYED_LAYERS, find_moves, prepare_with_delayed_layer
 from ftax import _core
-from ftax.ladders.intervention import DELAYED_LAYERS, prepare_with_delayed_layer
 from ftax.ladders.ladder import COMPILE
 from ftax.ladders.lines import compute_lines
 from ftax.runtimes.catalogue import find_runtime
@@ -36,7 +36,6 @@ from ftax.steps.load import load_model
 from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
 from ftax.timing.session import measure, measure_together, require
-from support.delays import find_moves
 from support.small_models import load_function, normal
 
 pytestmark = pytest.mark.slow

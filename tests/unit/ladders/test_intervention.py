@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 import ftax
-from ftax.ladders.intervention import DelayedForward, delay_binding, delay_operators, weigh_lines
+from delays import DelayedForward, delay_binding, delay_operators, find_moves, weigh_lines
 from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.plan import Plan
 from ftax.timing.session import measure, require
-from support.delays import find_moves
 
 LAYERS = 8
 LINES = ("model glue", "interpreter and bindings", "operators")

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import ftax
+from delays import find_moves, spin
 from ftax.ladders.ladder import find_ladder, name_ladder
 from ftax.ladders.lines import compute_lines
 from ftax.runtimes.catalogue import find_runtime
@@ -25,7 +26,6 @@ from ftax.steps.zoo.huggingface import quiet_transformers
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import measure as measure_candidates
 from ftax.timing.session import require
-from support.delays import find_moves, wait
 
 DELAY_NS = 1_000_000
 PLAN = ftax.Plan(rounds=16, warmup=5, round_ms=6.0, duration_s=60.0)
@@ -72,7 +72,7 @@ class Waiting(nn.Module):
         self.wait_ns = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wait(self.wait_ns)
+        spin(self.wait_ns)
         return self.second(self.first(x).relu())
 
 
@@ -82,13 +82,13 @@ def make_train(place: str, wait_ns: int) -> ftax.Step:
 
     class Optimizer(torch.optim.SGD):
         def step(self, closure=None):
-            wait(wait_ns if place == "optimizer" else 0)
+            spin(wait_ns if place == "optimizer" else 0)
             return super().step(closure)
 
     optimizer = Optimizer(model.parameters(), lr=1e-3, fused=True)
     model.wait_ns = wait_ns if place == "forward" else 0
     model.first.weight.register_post_accumulate_grad_hook(
-        lambda _: wait(wait_ns if place == "hook" else 0)
+        lambda _: spin(wait_ns if place == "hook" else 0)
     )
 
     def run(x: torch.Tensor) -> torch.Tensor:
@@ -99,7 +99,7 @@ def make_train(place: str, wait_ns: int) -> ftax.Step:
         return loss
 
     def reset() -> None:
-        wait(wait_ns if place == "reset" else 0)
+        spin(wait_ns if place == "reset" else 0)
 
     return ftax.step(run, (torch.randn(4, 16),), reset=reset, units=4)
 
@@ -129,7 +129,7 @@ def test_a_delay_in_the_library_lies_in_its_line():
 
     def make(wait_ns: int) -> ftax.Step:
         def slower() -> object:
-            wait(wait_ns)
+            spin(wait_ns)
             return library()
 
         return replace(step, through_library=slower)

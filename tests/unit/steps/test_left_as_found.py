@@ -151,6 +151,29 @@ def test_attributes_that_were_replaced_are_back_whatever_happened() -> None:
     assert module.tables == {}
 
 
+def test_attributes_in_private_slots_are_back_too() -> None:
+    class Cache:
+        __slots__ = ("__keys", "length")
+
+        def __init__(self) -> None:
+            self.__keys, self.length = torch.zeros(2), 0
+
+        def read(self) -> tuple[torch.Tensor, int]:
+            return self.__keys, self.length
+
+        def grow(self) -> None:
+            self.__keys, self.length = torch.cat((self.__keys, torch.ones(1))), self.length + 1
+
+    module = nn.Linear(2, 2)
+    module.cache = Cache()
+    keys, _ = module.cache.read()
+    before = Snapshot(module)
+    module.cache.grow()
+    before.put_back_attributes()
+    now, length = module.cache.read()
+    assert now is keys and length == 0
+
+
 def test_a_resized_tensor_has_its_size_back() -> None:
     module = Writes(lambda m, x: None)
     before = Snapshot(module)

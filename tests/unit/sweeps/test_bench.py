@@ -62,7 +62,6 @@ def test_throughput_times_bursts():
 def test_compare_hosts_shares_rounds():
     python, cpp = ftax.compare_hosts(make_mlp(), INPUT, plan=QUICK)
     assert (python.cell.host, cpp.cell.host) == ("python", "cpp")
-    assert sorted(zip(python.positions, cpp.positions, strict=True))[0] in [(0, 1), (1, 0)]
     assert "paired" in ftax.compare(python, cpp).method.lower()
 
 

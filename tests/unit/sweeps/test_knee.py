@@ -16,13 +16,13 @@ from torch import nn
 
 import ftax
 import ftax.sweeps.knee as knee_probe
+from delays import spin
 from ftax import InvalidArgumentError, ResultsError, RunnerError, UnsupportedError
 from ftax.reports.tables.knee_table import make_knee_table, make_point_table
 from ftax.sweeps.knee import KNEE_PLAN
 from ftax.sweeps.knee_record import Knee, KneePoint
 from ftax.timing.plan import Plan
 from ftax.timing.session import Session
-from support.delays import wait
 from support.records import make_measurement
 from support.small_models import normal
 
@@ -306,7 +306,7 @@ class Planted(nn.Module):
     """540 us of host work, and 10 us more for each request of the batch."""
 
     def forward(self, x):
-        wait(540_000 + 10_000 * x.shape[0])
+        spin(540_000 + 10_000 * x.shape[0])
         return x + 1
 
 

@@ -149,7 +149,7 @@ def test_where_calls_are_rarely_slow_the_mean_decides():
         [
             make_measurement(
                 [0], index=place, pid=place + first,
-                samples_ns=((0, *[1000] * 9, last),) * 6, positions=(0,) * 6,
+                samples_ns=((0, *[1000] * 9, last),) * 6,
                 checks={"rounds_a_turn": 5},
             )
             for place in range(3)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from delays import spin
 from ftax import _core
 from ftax.ladders.warnings import warn_of_rounds
 from ftax.timing.crowd import check_crowd, judge_crowd
 from ftax.timing.plan import Plan
-from support.delays import wait
 from support.records import make_measurement
 
 PLAN = Plan(round_ms=6.0, duration_s=4.0)
@@ -29,11 +29,11 @@ class Eager:
         self.longer, self.disturbed = longer, 0
 
     def __call__(self) -> None:
-        wait(200e3 * (self.longer if self.disturbed > 0 else 1))
+        spin(200e3 * (self.longer if self.disturbed > 0 else 1))
         self.disturbed -= 1
 
     def run_other(self) -> None:
-        wait(200e3)
+        spin(200e3)
         self.disturbed = _AFTERMATH
 
 

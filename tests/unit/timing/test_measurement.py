@@ -29,7 +29,6 @@ def make_measurement(**changes):
         "mode": "latency",
         "samples_ns": ((100, 1, 2, 3), (100, 4, 6)),
         "dropped_per_round": 1,
-        "positions": (0, 1),
         "seed": 1,
         "stop_reason": "precise",
         "environment": ENVIRONMENT,
@@ -54,7 +53,7 @@ def test_statistics_agree_with_those_computed_by_hand():
 
 def test_disturbed_rounds_count_in_no_statistic_where_enough_others_are_left():
     rounds = tuple((0, 10 + place, 10 + place) for place in range(7))
-    places = {"samples_ns": rounds, "positions": (0,) * 7, "checks": {"disturbed_rounds": [1, 6]}}
+    places = {"samples_ns": rounds, "checks": {"disturbed_rounds": [1, 6]}}
     quiet = make_measurement(**places, counted="quiet")
     assert quiet.counted_rounds == (0, 2, 3, 4, 5)
     assert quiet.values_ns == (10.0, 12.0, 13.0, 14.0, 15.0)
@@ -77,13 +76,13 @@ def test_the_interval_is_around_the_latency_and_has_no_width_if_rounds_agree():
     low, high = make_measurement().interval_ns
     assert low < 3.5 < high
     rounds = ((9, 5, 5),) * 4
-    same = make_measurement(samples_ns=rounds, positions=(0,) * 4)
+    same = make_measurement(samples_ns=rounds)
     assert same.interval_ns == (5.0, 5.0)
 
 
 def test_the_interval_follows_from_the_seed_the_confidence_and_the_resamples():
     rounds = tuple((0, 100 + round * round) for round in range(12))
-    fields = {"samples_ns": rounds, "positions": (0,) * 12}
+    fields = {"samples_ns": rounds}
     intervals = {
         make_measurement(**fields, **changes).interval_ns
         for changes in ({}, {}, {"seed": 2}, {"confidence": 0.8}, {"resamples": 400})
@@ -92,7 +91,7 @@ def test_the_interval_follows_from_the_seed_the_confidence_and_the_resamples():
 
 
 def test_a_single_round_has_no_interval_and_can_be_stored(tmp_path):
-    measurement = make_measurement(samples_ns=((9, 5, 5),), positions=(0,))
+    measurement = make_measurement(samples_ns=((9, 5, 5),))
     assert measurement.interval_ns is None
     measurement.save(tmp_path / "r.jsonl")
     assert Measurement.load(tmp_path / "r.jsonl") == (measurement,)
@@ -113,7 +112,6 @@ def test_an_interval_that_the_core_refuses_is_an_error_of_the_file_too(tmp_path)
         ({"samples_ns": ((1, 2), (1,))}, "the shortest of 1 samples, of which 1 are dropped"),
         ({"samples_ns": ((1, 2), (1, -5))}, r"samples_ns\[1\]\[1\] is -5; it has to be a time"),
         ({"samples_ns": ((1, 2), (1, 2**63))}, "a time in ns"),
-        ({"positions": (0,)}, "1 places for 2 rounds"),
         ({"burst": 3}, "burst is 3 in mode 'latency'"),
         ({"mode": "speed"}, "mode is 'speed'; it has to be one of 'latency', 'throughput'"),
         ({"confidence": 95}, "confidence is 95.0; it has to be a number between 0 and 1"),
@@ -210,7 +208,6 @@ def measurements(draw):
         burst=draw(st.integers(1, 1000)),
         samples_ns=rounds,
         dropped_per_round=dropped,
-        positions=[draw(st.integers(0, 9)) for _ in rounds],
         seed=draw(st.integers(0, 2**64 - 1)),
         process=ProcessRecord.current(session=make_session_id(), index=draw(st.integers(0, 9))),
         checks=draw(st.dictionaries(st.text(), json_values, max_size=3)),

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import ftax
+from delays import spin
 from ftax.errors import ResultsError
 from ftax.ladders.receipt import Receipt
 from ftax.reports.columns import read_all
@@ -22,7 +23,6 @@ from ftax.sweeps.cells import make_fields
 from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import WAITED, Measurement, describe_slow_calls
 from ftax.timing.statistics import SlowCalls
-from support.delays import wait
 from support.evidence import EAGER, TAPE
 from support.records import make_measurement
 from support.runtimes_receipt import EQUAL, ORT
@@ -64,7 +64,7 @@ def test_what_is_the_machines_is_no_call_of_the_model() -> None:
     assert replace(SLOW, checks=waited).slow_calls is None
     assert replace(SLOW, checks={}).slow_calls is None  # nobody looked
     usual, slow = measure().samples_ns, SLOW.samples_ns
-    rounds = {"samples_ns": usual + slow, "positions": (0,) * 2 * ROUNDS}
+    rounds = {"samples_ns": usual + slow}
     checks = {WAITED: [0] * 2 * ROUNDS, "disturbed_rounds": [*range(ROUNDS, 2 * ROUNDS)]}
     assert replace(SLOW, **rounds, checks=checks).slow_calls is None
     assert replace(SLOW, **rounds, checks=checks, counted="quiet").slow_calls is None
@@ -165,7 +165,7 @@ def test_a_cost_that_comes_every_tenth_call_is_found() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.calls += 1
             if self.calls % 10 == 0:
-                wait(4000 * US)
+                spin(4000 * US)
             return self.layer(x)
 
     plan = ftax.Plan(duration_s=3, rounds=60)

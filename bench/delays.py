@@ -3,7 +3,8 @@
 A delay in a module's forward must appear as model glue, a delay in a binding as interpreter and
 bindings, a delay in each operator call as operators (on a GPU: dispatch), a delay in a layer of
 torch.compile as that layer, and each on no other line (docs/trust.md). Delays spin instead
-of sleeping, because a sleep also pays for the scheduler.
+of sleeping, because a sleep also pays for the scheduler. What is measured with and without a delay
+shares its rounds, so that each change has an interval. Benchmarks and tests import this file.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from ftax.runtimes.compilers.taken_apart import find_guards, skipping_guards, ta
 from ftax.runtimes.eager.eager import prepare_eager, prepare_flat
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate
+from ftax.timing.differences import compute_intervals
+from ftax.timing.measurement import Measurement
 
 DELAYED_LAYERS = ("frame evaluation", "AOTAutograd's wrappers", "Inductor's wrapper")
 
 
-def spin(delay_ns: int) -> None:
+def spin(delay_ns: float) -> None:
     """Return after ``delay_ns`` of CLOCK_MONOTONIC, without giving up the CPU."""
     now = _core.now_ns
     end = now() + delay_ns
@@ -217,3 +220,18 @@ def weigh_lines(rungs: int) -> list[list[float]]:
             line[rung + 1] = -1.0
         contrasts.append([*(-weight for weight in line), *line])
     return contrasts
+
+
+def find_moves(
+    before: Sequence[Measurement], after: Sequence[Measurement]
+) -> list[tuple[float, tuple[float, float]]]:
+    """Of each line, top to bottom, by how much it is longer after than before and the interval of
+    that, ns; both are of the same rungs."""
+    measured = [*before, *after]
+    contrasts = weigh_lines(len(before))
+    intervals = compute_intervals(measured, contrasts)
+    changes = [
+        sum(weight * m.latency_ns for weight, m in zip(weights, measured, strict=True))
+        for weights in contrasts
+    ]
+    return list(zip(changes, intervals, strict=True))
