@@ -111,7 +111,7 @@ def run_tests(site: Path, paths: list[str]) -> tuple[list[str], float]:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return [f"{paths[0]} hangs"], _LIMIT_S
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE)
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ended.stdout, re.MULTILINE)
     if ended.returncode and not failed:
         raise RunnerError(f"pytest could not start: {ended.stdout[-300:]}{ended.stderr[-300:]}")
     return failed, time.monotonic() - start

@@ -19,8 +19,8 @@ struct Layout {
   int32_t frame_code;
   int32_t frame_instruction;
   int32_t frame_owner;
-  int32_t frame_size;   // without local variables
-  int32_t owned_by_c;   // what `frame_owner` holds for a frame that is none of Python's; -1: nothing
+  int32_t frame_size;  // without local variables
+  int32_t owned_by_c;  // what `frame_owner` holds for a frame that is none of Python's; -1: nothing
   int32_t object_type;
   int32_t code_filename;
   int32_t code_qualname;

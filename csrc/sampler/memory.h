@@ -1,6 +1,6 @@
 // The memory of another process, read while that process runs on. A read may come too late: what it
-// asked for is gone, or is something else by now. So each one may fail, and what it brings has to be
-// checked.
+// asked for is gone, or is something else by now. So each one may fail, and what it brings has to
+// be checked.
 #pragma once
 
 #include <sys/types.h>
@@ -34,7 +34,7 @@ class Memory {
   bool read_file(uint64_t address, void* to, size_t bytes);
 
   pid_t pid_;
-  int file_ = -1;            // /proc/<pid>/mem, where the system call is not allowed
+  int file_ = -1;  // /proc/<pid>/mem, where the system call is not allowed
   bool calls_ = true;
 };
 

@@ -25,7 +25,8 @@ class Sampler {
   explicit Sampler(int64_t period_ns) : period_ns_(period_ns) {
     sigset_t all;
     sigset_t before;
-    sigfillset(&all);  // signals are the program's
+    sigfillset(&all);  // signals are the program's, but for those of faults of our own
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     thread_ = std::thread([this] { run(); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -38,8 +39,7 @@ class Sampler {
 
   int32_t add(pid_t pid, const Layout& layout, uint64_t runtime, uint64_t code_type) {
     const std::lock_guard lock(mutex_);
-    processes_.push_back(
-        std::make_unique<Stacks>(++last_index_, pid, layout, runtime, code_type));
+    processes_.push_back(std::make_unique<Stacks>(++last_index_, pid, layout, runtime, code_type));
     return last_index_;
   }
 
@@ -105,9 +105,8 @@ struct FtaxNews {
 
 FTAX_EXPORT void* ftax_sampler_start(int64_t period_ns) { return new Handle(period_ns); }
 
-FTAX_EXPORT int32_t ftax_sampler_add(void* handle, int32_t pid,
-                                     const ftax::sampler::Layout* layout, uint64_t runtime,
-                                     uint64_t code_type) {
+FTAX_EXPORT int32_t ftax_sampler_add(void* handle, int32_t pid, const ftax::sampler::Layout* layout,
+                                     uint64_t runtime, uint64_t code_type) {
   return static_cast<Handle*>(handle)->sampler.add(pid, *layout, runtime, code_type);
 }
 
@@ -115,10 +114,14 @@ FTAX_EXPORT int32_t ftax_sampler_add(void* handle, int32_t pid,
 FTAX_EXPORT void ftax_sampler_drain(void* handle, FtaxNews* news) {
   auto& [sampler, taken] = *static_cast<Handle*>(handle);
   sampler.drain(taken, news->lost);
-  *news = {.samples = taken.samples.data(), .sample_count = taken.samples.size(),
-           .stacks = taken.stacks.data(), .stack_words = taken.stacks.size(),
-           .codes = taken.codes.data(), .code_bytes = taken.codes.size(),
-           .torn = taken.torn, .lost = news->lost};
+  *news = {.samples = taken.samples.data(),
+           .sample_count = taken.samples.size(),
+           .stacks = taken.stacks.data(),
+           .stack_words = taken.stacks.size(),
+           .codes = taken.codes.data(),
+           .code_bytes = taken.codes.size(),
+           .torn = taken.torn,
+           .lost = news->lost};
 }
 
 FTAX_EXPORT void ftax_sampler_stop(void* handle) { delete static_cast<Handle*>(handle); }

@@ -44,7 +44,11 @@ void append_hex(std::string& text, const char* bytes, size_t count) {
 }  // namespace
 
 Stacks::Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime, uint64_t code_type)
-    : index_(index), pid_(pid), layout_(layout), runtime_(runtime), code_type_(code_type),
+    : index_(index),
+      pid_(pid),
+      layout_(layout),
+      runtime_(runtime),
+      code_type_(code_type),
       memory_(pid) {
   heads_.resize(static_cast<size_t>(layout.code_bytes));
 }
@@ -75,8 +79,8 @@ bool Stacks::take(Numbers& numbers, News& news) {
   return true;
 }
 
-// What changes while it is read is read again: code that runs in Python changes more often than code
-// that waits in C, and would be seen too seldom.
+// What changes while it is read is read again: code that runs in Python changes more often than
+// code that waits in C, and would be seen too seldom.
 void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news) {
   Thread& state = threads_[id];
   state.seen = true;
@@ -91,9 +95,13 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
     if (frame == 0) return;  // it is in no Python
     const char letter = read_state(id, state);
     if (!walk(thread, frame, numbers, news, state)) continue;
-    news.samples.push_back({.time_ns = begin, .process = index_, .thread = id,
-                            .stack = state.last_stack, .opcode = state.last_opcode,
-                            .state = static_cast<uint8_t>(letter), .reserved = 0,
+    news.samples.push_back({.time_ns = begin,
+                            .process = index_,
+                            .thread = id,
+                            .stack = state.last_stack,
+                            .opcode = state.last_opcode,
+                            .state = static_cast<uint8_t>(letter),
+                            .reserved = 0,
                             .took_ns = static_cast<uint64_t>(read_clock() - begin)});
     return;
   }
@@ -111,8 +119,8 @@ bool Stacks::walk(uint64_t thread, uint64_t frame, Numbers& numbers, News& news,
     if (depth == kMostFrames) return false;
     const char* found = find_frame(frame, own);
     if (found == nullptr) return false;
-    const bool is_python = read_at<int8_t>(found, layout_.frame_owner) != layout_.owned_by_c ||
-                           layout_.owned_by_c < 0;
+    const bool is_python =
+        read_at<int8_t>(found, layout_.frame_owner) != layout_.owned_by_c || layout_.owned_by_c < 0;
     if (is_python) {
       addresses_.push_back(read_at<uint64_t>(found, layout_.frame_code));
       instructions_.push_back(read_at<uint64_t>(found, layout_.frame_instruction));
@@ -182,7 +190,9 @@ void Stacks::copy_chunks(uint64_t thread) {
 const char* Stacks::find_frame(uint64_t address, std::array<char, 256>& own) {
   const auto size = static_cast<size_t>(layout_.frame_size);
   for (const Chunk& chunk : chunks_) {
-    if (address >= chunk.address && address + size <= chunk.address + chunk.copy.size()) {
+    // What was read of a stack that changes may be any number, so no sum is made with it.
+    if (address >= chunk.address && chunk.copy.size() >= size &&
+        address - chunk.address <= chunk.copy.size() - size) {
       return chunk.copy.data() + (address - chunk.address);
     }
   }
@@ -223,7 +233,7 @@ bool Stacks::number_codes(Numbers& numbers, News& news) {
   return true;
 }
 
-bool Stacks::describe(uint64_t, const Code& code, News& news) {
+bool Stacks::describe(uint64_t address, const Code& code, News& news) {
   std::string line = std::to_string(code.number) + ' ' + std::to_string(code.first_line) + ' ';
   if (!read_text(code.filename, line)) return false;
   line += ' ';
@@ -234,11 +244,18 @@ bool Stacks::describe(uint64_t, const Code& code, News& news) {
     return false;
   }
   std::vector<char> table(static_cast<size_t>(size));
-  if (size > 0 &&
-      !memory_.read(code.line_table + layout_.bytes_data, table.data(), table.size())) {
+  if (size > 0 && !memory_.read(code.line_table + layout_.bytes_data, table.data(), table.size())) {
     return false;
   }
   append_hex(line, table.data(), table.size());
+  // All of it may have been freed meanwhile, and be something else.
+  std::vector<char> again(heads_.size());
+  if (!memory_.read(address, again.data(), again.size()) ||
+      read_at<uint64_t>(again.data(), layout_.object_type) != code_type_ ||
+      read_at<uint64_t>(again.data(), layout_.code_filename) != code.filename ||
+      read_at<uint64_t>(again.data(), layout_.code_line_table) != code.line_table) {
+    return false;
+  }
   news.codes += line + '\n';
   return true;
 }

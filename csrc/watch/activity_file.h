@@ -1,5 +1,6 @@
-// What the watched process writes and `ftax run` reads (python/ftax_run/src/ftax_run/activities.py):
-// records of one size, and beside them the names that their `symbol` counts through.
+// What the watched process writes and `ftax run` reads
+// (python/ftax_run/src/ftax_run/activities.py): records of one size, and beside them the names that
+// their `symbol` counts through.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ enum class Kind : uint16_t {
   kKernel = 1,
   kCopy = 2,
   kFill = 3,
-  kGraph = 4,   // a whole graph launch, on the device
-  kCall = 5,    // of the driver or the runtime, on the host: `stream` is the thread
-  kPhase = 6,   // `symbol` says what is recorded from `start` to `end` (`Phase`)
-  kLost = 7,    // `symbol` records found no room since the last of this kind
+  kGraph = 4,  // a whole graph launch, on the device
+  kCall = 5,   // of the driver or the runtime, on the host: `stream` is the thread
+  kPhase = 6,  // `symbol` says what is recorded from `start` to `end` (`Phase`)
+  kLost = 7,   // `symbol` records found no room since the last of this kind
 };
 
 enum class Phase : uint32_t { kAll = 1, kLaunches = 2, kNothing = 3 };

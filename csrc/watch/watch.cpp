@@ -46,9 +46,9 @@ constexpr CUpti_CallbackId kRuntimeLaunches[] = {
     CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000,
     CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_ptsz_v10000};
 constexpr CUpti_CallbackId kDriverLaunches[] = {
-    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
+    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,   CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
     CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch, CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz};
+    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz};
 // Copies, and calls that wait for the device.
 constexpr CUpti_CallbackId kRuntimeOthers[] = {
     CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020,
@@ -65,8 +65,8 @@ constexpr CUpti_CallbackId kRuntimeOthers[] = {
     CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020};
 constexpr CUpti_CallbackId kDriverOthers[] = {
     CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuEventSynchronize, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize,
-    CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync, CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2,
+    CUPTI_DRIVER_TRACE_CBID_cuEventSynchronize,  CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize,
+    CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync,       CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2,
     CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2};
 
 uint64_t CUPTIAPI read_clock() {
@@ -104,7 +104,8 @@ class Watch {
     std::atexit([] { instance().end(); });
     sigset_t all;
     sigset_t before;
-    sigfillset(&all);  // signals are the program's
+    sigfillset(&all);  // signals are the program's, but for those of faults of our own
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     thread_ = std::thread([this] { run(); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -140,9 +141,17 @@ class Watch {
   }
 
   template <size_t kCount>
-  static void switch_calls(SingleCall call, const CUpti_CallbackId (&ids)[kCount], bool is_on) {
+  void switch_calls(SingleCall call, const CUpti_CallbackId (&ids)[kCount], bool is_on) {
     if (call == nullptr) return;
-    for (const CUpti_CallbackId id : ids) call(id, is_on ? 1 : 0);
+    for (const CUpti_CallbackId id : ids) note_failure("a call", call(id, is_on ? 1 : 0));
+  }
+
+  // Told once each, as a name; what CUPTI refuses is missing in the records.
+  void note_failure(const std::string& what, CUptiResult result) {
+    if (result == CUPTI_SUCCESS) return;
+    const char* text = nullptr;
+    library_->functions().cuptiGetResultString(result, &text);
+    file_.number("note: " + what + " is not recorded, CUPTI says " + (text ? text : "?"));
   }
 
   void switch_launches(bool is_on) {
@@ -155,11 +164,9 @@ class Watch {
     switch_calls(runtime_call_, kRuntimeOthers, is_on);
     switch_calls(driver_call_, kDriverOthers, is_on);
     for (const CUpti_ActivityKind kind : kDeviceKinds) {
-      if (is_on) {
-        functions.cuptiActivityEnable(kind);
-      } else {
-        functions.cuptiActivityDisable(kind);
-      }
+      note_failure(
+          "work of kind " + std::to_string(kind),
+          is_on ? functions.cuptiActivityEnable(kind) : functions.cuptiActivityDisable(kind));
     }
   }
 
@@ -178,8 +185,7 @@ class Watch {
       if (!goes_on) return;
       start = read_clock();
       goes_on = wait(kLaunchesFor);
-      end_phase(runtime_call_ == nullptr ? Phase::kNothing : Phase::kLaunches, start,
-                read_clock());
+      end_phase(runtime_call_ == nullptr ? Phase::kNothing : Phase::kLaunches, start, read_clock());
       if (!goes_on) return;
     }
   }
@@ -208,8 +214,10 @@ class Watch {
 
   // Its records stand before it.
   void end_phase(Phase phase, uint64_t start, uint64_t end) {
-    library_->functions().cuptiActivityFlushAll(1);
-    file_.append({{.start_ns = start, .end_ns = end, .symbol = static_cast<uint32_t>(phase),
+    note_failure("a flush", library_->functions().cuptiActivityFlushAll(1));
+    file_.append({{.start_ns = start,
+                   .end_ns = end,
+                   .symbol = static_cast<uint32_t>(phase),
                    .kind = Kind::kPhase}});
   }
 
@@ -217,16 +225,16 @@ class Watch {
     std::vector<Record> records;
     CUpti_Activity* activity = nullptr;
     const cupti::Functions& functions = library_->functions();
-    while (valid_bytes > 0 && functions.cuptiActivityGetNextRecord(
-                                  buffer, valid_bytes, &activity) == CUPTI_SUCCESS) {
+    while (valid_bytes > 0 &&
+           functions.cuptiActivityGetNextRecord(buffer, valid_bytes, &activity) == CUPTI_SUCCESS) {
       Record record;
       if (read(activity, record) && record.start_ns != 0) records.push_back(record);
     }
     size_t lost = 0;
     functions.cuptiActivityGetNumDroppedRecords(context, stream, &lost);
     if (lost > 0) {
-      records.push_back({.start_ns = read_clock(), .symbol = static_cast<uint32_t>(lost),
-                         .kind = Kind::kLost});
+      records.push_back(
+          {.start_ns = read_clock(), .symbol = static_cast<uint32_t>(lost), .kind = Kind::kLost});
     }
     file_.append(records);
   }
@@ -263,8 +271,12 @@ class Watch {
       case CUPTI_ACTIVITY_KIND_RUNTIME:
       case CUPTI_ACTIVITY_KIND_DRIVER: {
         const auto& call = *reinterpret_cast<const CUpti_ActivityAPI*>(activity);
-        record = {.start_ns = call.start, .end_ns = call.end, .correlation = call.correlationId,
-                  .stream = call.threadId, .symbol = number_call(call), .kind = Kind::kCall};
+        record = {.start_ns = call.start,
+                  .end_ns = call.end,
+                  .correlation = call.correlationId,
+                  .stream = call.threadId,
+                  .symbol = number_call(call),
+                  .kind = Kind::kCall};
         return true;
       }
       default:
@@ -274,8 +286,11 @@ class Watch {
 
   template <typename Activity>
   static void fill(Record& record, const Activity& activity, Kind kind) {
-    record = {.start_ns = activity.start, .end_ns = activity.end,
-              .correlation = activity.correlationId, .stream = activity.streamId, .kind = kind,
+    record = {.start_ns = activity.start,
+              .end_ns = activity.end,
+              .correlation = activity.correlationId,
+              .stream = activity.streamId,
+              .kind = kind,
               .device = static_cast<uint16_t>(activity.deviceId)};
   }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +44,8 @@ class ActivityReader:
         self._offset += count
         page = 1 << 20
         if count and self._offset > page:
-            try:
+            with suppress(OSError):
                 _punch(self._path, self._offset // page * page)
-            except OSError:
-                pass
 
     def _read_names(self) -> None:
         path = self._path.with_suffix(".names")
@@ -61,16 +61,15 @@ class ActivityReader:
             self.names[int(number)] = name
 
     @property
-    def problem(self) -> str | None:
-        """Why nothing is recorded."""
-        text = next((name for name in self.names.values() if name.startswith("problem: ")), None)
-        return text and text.removeprefix("problem: ")
+    def problem(self) -> str:
+        """Why nothing or not all is recorded; "" where all is well."""
+        marks = ("problem: ", "note: ")
+        found = (name for name in self.names.values() if name.startswith(marks))
+        return next(found, "").partition(": ")[2]
 
 
 def _punch(path: Path, count: int) -> None:
     """Gives the first bytes of a file back to the file system; its length stays."""
-    import ctypes
-
     keep_size, punch_hole = 1, 2
     library = ctypes.CDLL(None, use_errno=True)
     library.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]

@@ -19,6 +19,7 @@ _USAGE = "ftax run [options] (script.py | -m module | -- command) [arguments]"
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Our own options; the program's are its own."""
     parser = argparse.ArgumentParser(
         prog="ftax run", usage=_USAGE, allow_abbrev=False,
         description="Runs a program unchanged and says what kept its GPU waiting, by line.",

@@ -1,4 +1,4 @@
-"""What a frame of the program is: whose code, which line, and whether it stands in a call into C."""
+"""What a frame of the program is: whose code, which line, and whether it is in a call into C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _INTO_C: dict[tuple[int, int], tuple[int, ...]] = {
         117, 165, 166, 167, 168, 172, 173, 174, 175, 176, 244, 245, 246,
     ),
 }  # fmt: skip
-_LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python3\.\d+[/\\]|^<frozen |^<string>$")
+_LIBRARY = re.compile(
+    r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python3\.\d+[/\\]|^<frozen |^<string>$"
+)
 UNKNOWN = ("?", 0, "?")
 
 

@@ -16,7 +16,7 @@ _FOLDER = os.environ.get("FTAX_RUN_FOLDER")
 _BUFFERED = 128  # numbers, before they are written
 
 
-class iteration:  # noqa: N801  (used like a function)
+class iteration:
     """A context: one iteration of the program's main loop."""
 
     __slots__ = ("_start",)

@@ -42,7 +42,11 @@ def make_environment(folder: Path) -> dict[str, str]:
             f"another profiler is to be loaded by the driver ({_INJECTION} is {other}): unset it"
         )
     watch = Path(__file__).with_name("libftax_watch.so")
-    return {**os.environ, FOLDER: str(folder), **({_INJECTION: str(watch)} if watch.is_file() else {})}
+    return {
+        **os.environ,
+        FOLDER: str(folder),
+        **({_INJECTION: str(watch)} if watch.is_file() else {}),
+    }
 
 
 def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -12,7 +12,7 @@ _MOST_WORK = 1 << 17  # that is looked at
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """``length`` pieces of work that come again and again from ``first`` to ``last`` (exclusive)."""
+    """``length`` pieces of work that come again and again from ``first`` up to ``last``."""
 
     length: int
     first: int
@@ -27,8 +27,7 @@ class Period:
 def find_period(symbols: np.ndarray) -> Period | None:
     """The shortest stretch that repeats, and where it does so without a break for longest; None if
     nothing repeats. ``symbols`` are numbers that name the pieces of work in their order."""
-    symbols = symbols[-_MOST_WORK:]
-    offset = 0
+    symbols = symbols[:_MOST_WORK]
     if len(symbols) < 2 * _LEAST_COUNT:
         return None
     scores = _score_lags(symbols)
@@ -42,7 +41,7 @@ def find_period(symbols: np.ndarray) -> Period | None:
     if found is None:
         return None
     first, last = found
-    return Period(length, first + offset, last + offset)
+    return Period(length, first, last)
 
 
 def _score_lags(symbols: np.ndarray) -> np.ndarray:

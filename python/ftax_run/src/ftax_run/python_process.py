@@ -8,15 +8,18 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ftax_run.errors import UnknownPythonError
-from ftax_run.layouts import DESCRIBED_BYTES, find_layout
+from ftax_run.layouts import find_layout
 
 _WANTED = (b"_PyRuntime", b"Py_Version", b"PyCode_Type")
 _SYMBOL_TABLES = (11, 2)  # SHT_DYNSYM, then SHT_SYMTAB of an executable that exports nothing
 _LOAD = 1
-_known_files: dict[tuple[int, int, int], tuple[int, dict[bytes, int]]] = {}  # by device, inode, time
+_known_files: dict[
+    tuple[int, int, int], tuple[int, dict[bytes, int]]
+] = {}  # by device, inode, time
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,7 @@ def find_python(pid: int) -> PythonProcess | None:
             version = (number >> 24 & 255, number >> 16 & 255, number >> 8 & 255)
             if version[0] != 3:
                 raise UnknownPythonError(f"process {pid} has an unknown Python ({number:#x})")
-            layout = find_layout(
-                version[:2], lambda count: _read(memory.fileno(), runtime, count)
-            )
+            layout = find_layout(version[:2], partial(_read, memory.fileno(), runtime))
         return PythonProcess(pid, version, runtime, code_type, layout)
     return None
 
@@ -113,9 +114,7 @@ def _parse_symbols(path: Path) -> tuple[int, dict[bytes, int]]:
             for section in sections:
                 if section[1] == kind and len(found) < len(_WANTED):
                     names = sections[section[6]]
-                    found |= _find_symbols(
-                        read(section[4], section[5]), read(names[4], names[5])
-                    )
+                    found |= _find_symbols(read(section[4], section[5]), read(names[4], names[5]))
     return min(loads, default=0) & ~0xFFF, found
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
+from statistics import median
 
+from ftax_run.activities import ALL, LAUNCHES
 from ftax_run.frames import UNKNOWN, Place
+from ftax_run.sums import Sums
 from ftax_run.watcher import HostTime, Process, Watcher
-from ftax_run.window import CAUSES, COPY, CPP, GAP, GIL, PYTHON, SYNC, WAIT, Window
+from ftax_run.window import CAUSES, GAP, WAIT, Window
 
 _MOST_LINES = 10
 
@@ -17,15 +19,15 @@ def find_main(watcher: Watcher) -> Process | None:
     processes = list(watcher.processes.values())
     with_device = [item for item in processes if item.windows]
     if with_device:
-        return max(with_device, key=lambda item: sum(w.wall for w in item.windows.values()))
+        return max(with_device, key=lambda item: sum(window.wall for window in item.windows))
     sampled = [item for item in processes if item.host.total]
     return max(sampled, key=lambda item: item.host.total, default=None)
 
 
 def find_steady(process: Process) -> Window:
     """The iterations that took most of the time; without any, all that was recorded."""
-    found = [window for window in process.windows.values() if window.count]
-    return max(found or process.windows.values(), key=lambda window: window.wall)
+    found = [window for window in process.windows if window.count]
+    return max(found or process.windows, key=lambda window: window.wall)
 
 
 def describe(watcher: Watcher) -> list[str]:
@@ -34,10 +36,7 @@ def describe(watcher: Watcher) -> list[str]:
     if process is None:
         problems = [item.problem for item in watcher.processes.values() if item.problem]
         return problems or ["Nothing was seen: no process ran a Python whose frames are known."]
-    if not process.windows:
-        lines = _describe_host(process)
-    else:
-        lines = _describe_device(process)
+    lines = _describe_device(process) if process.windows else _describe_host(process)
     return lines + _describe_limits(watcher, process)
 
 
@@ -50,7 +49,7 @@ def _describe_device(process: Process) -> list[str]:
     idle = {cause: amount / count for cause, amount in window.causes.items() if amount > 0}
     lines = [_name_verdict(window), ""]
     if window.count:
-        rest = sum(other.count for other in process.windows.values()) - window.count
+        rest = sum(other.count for other in process.windows) - window.count
         others = f"; {rest:,} others (warm-up, evaluation) are left out" if rest else ""
         lines.append(f"{window.count:,} iterations of one kind were recorded{others}")
     else:
@@ -64,45 +63,45 @@ def _describe_device(process: Process) -> list[str]:
         lines += _list_lines(window.lines, window.line_causes, window.leaves, count)
     if window.syncs:
         lines += ["", f"Synchronisations, {unit}"]
-        for line, number in window.syncs.most_common(4):
+        for line, number in window.syncs.list_largest(4):
             exposed = _time(window.sync_idle[line] / count)
-            lines.append(f"  {number / count:6.1f}  {_name_place(line)}, idle begins in it: {exposed}")
+            lines.append(
+                f"  {number / count:6.1f}  {_name_place(line)}, idle begins in it: {exposed}"
+            )
     work = [f"{window.work[name] / count:,.1f} {name}" for name in window.work if window.work[name]]
     lines += ["", f"Work {unit}: {', '.join(work)}"]
     return lines
 
 
 def _name_verdict(window: Window) -> str:
-    idle = window.wall - window.busy
-    share = 100 * idle / window.wall
-    by = {cause: window.causes[cause] for cause in CAUSES}
-    if share < 10:
-        return f"Device-bound: the device is busy {100 - share:.0f} % of the time; the host is not in its way"
-    top = max(by, key=lambda cause: by[cause])
+    """Who keeps whom waiting, and where to look first."""
+    share = 100 * (1 - window.busy / window.wall)
+    hosts = {cause: window.causes[cause] for cause in CAUSES if cause != GAP}
+    host_share = 100 * sum(hosts.values()) / window.wall
+    if host_share < 5:
+        gaps = f", {share:.0f} % of it gaps between kernels" if share >= 5 else ""
+        return f"Device-bound: the device has work all the time{gaps}; look at its kernels"
+    top = max(hosts, key=lambda cause: hosts[cause])
+    kind = "Waiting for input" if top == WAIT else "Host-bound"
     where = ""
     if window.lines:
-        line, _ = window.lines.most_common(1)[0]
-        where = f"; look first at {_name_place(line)}"
-    if top == WAIT:
-        return f"Waiting for input: the device idles {share:.0f} % of the time, most while the host waits{where}"
-    if top == GAP:
-        return f"Device-bound by gaps: the device idles {share:.0f} % of the time between kernels that were launched in time"
-    return f"Host-bound: the device idles {share:.0f} % of the time, most for {top}{where}"
+        where = f"; look first at {_name_place(window.lines.list_largest(1)[0][0])}"
+    return f"{kind}: the device idles {share:.0f} % of the time, most for {top}{where}"
 
 
 def _list_lines(
-    lines: Counter[Place],
-    line_causes: Counter[tuple[Place, str]],
-    leaves: Counter[tuple[Place, Place]],
+    lines: Sums[Place],
+    line_causes: Sums[tuple[Place, str]],
+    leaves: Sums[tuple[Place, Place]],
     count: float,
 ) -> list[str]:
     shown = []
-    for line, amount in lines.most_common(_MOST_LINES):
+    for line, amount in lines.list_largest(_MOST_LINES):
         if amount < 0.005 * sum(lines.values()):
             break
         cause = max(CAUSES, key=lambda item: line_causes[line, item])
-        below = Counter({leaf: value for (of, leaf), value in leaves.items() if of == line})
-        leaf, part = below.most_common(1)[0]
+        below = Sums({leaf: value for (of, leaf), value in leaves.items() if of == line})
+        leaf, part = below.list_largest(1)[0]
         text = f"  {_time(amount / count):>9}  {_name_place(line)}  {cause}"
         if leaf != line:
             text += f"; {100 * part / amount:.0f} % in {_name_place(leaf)}"
@@ -128,7 +127,8 @@ def _describe_limits(watcher: Watcher, process: Process) -> list[str]:
     cost = find_cost(process)
     if cost is not None:
         lines.append(
-            f"Watching: while all was recorded (a fifth of the time) the program was {cost:+.1f} % slower"
+            f"While all was recorded, a fifth of the time, the program ran {abs(cost):.1f} % "
+            f"{'slower' if cost > 0 else 'faster'} than while launches alone were"
         )
     taken = max(1, watcher.taken)
     lines.append(
@@ -142,16 +142,14 @@ def _describe_limits(watcher: Watcher, process: Process) -> list[str]:
 
 
 def find_cost(process: Process) -> float | None:
-    """By how many percent the program launches more slowly while all is recorded, by the median of
-    neighbouring windows; None where that was not seen."""
-    ratios = [
-        100 * (after / before - 1)
-        for (kind, before), (other, after) in zip(
-            process.launch_rates[2:], process.launch_rates[3:], strict=False
-        )
-        if kind == 1 and other == 2 and before and after
-    ]
-    return sorted(ratios)[len(ratios) // 2] if ratios else None
+    """By how many percent the program launches more slowly while all is recorded, by the medians of
+    the windows after the first; None where too few were seen."""
+    rates: dict[int, list[float]] = {ALL: [], LAUNCHES: []}
+    for kind, rate in process.launch_rates[2:-1]:
+        rates[kind].append(rate)
+    if min(map(len, rates.values())) < 2 or not median(rates[ALL]):
+        return None
+    return 100 * (median(rates[LAUNCHES]) / median(rates[ALL]) - 1)
 
 
 def _name_place(place: Place) -> str:
@@ -169,6 +167,3 @@ def _time(ns: float) -> str:
     if ns >= 1e6:
         return f"{ns / 1e6:.2f} ms"
     return f"{ns / 1e3:.0f} us"
-
-
-__all__ = ["COPY", "CPP", "GIL", "PYTHON", "SYNC", "describe", "find_cost", "find_main"]

@@ -28,11 +28,11 @@ SAMPLE = np.dtype(
 
 
 class _Layout(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int32) for name in FIELDS]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_int32) for name in FIELDS]
 
 
 class _News(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("samples", ctypes.c_void_p), ("sample_count", ctypes.c_uint64),
         ("stacks", ctypes.c_void_p), ("stack_words", ctypes.c_uint64),
         ("codes", ctypes.c_void_p), ("code_bytes", ctypes.c_uint64),
@@ -52,7 +52,10 @@ class Code:
 
     @cached_property
     def _lines(self) -> tuple[np.ndarray, list[int]]:
-        return parse_lines(self.line_table, self.first_line)
+        try:
+            return parse_lines(self.line_table, self.first_line)
+        except IndexError:  # it was read while it was freed
+            return np.empty(0, dtype=int), []
 
     def find_line(self, offset: int) -> int:
         """The line of the instruction at an offset in bytes; the first where there is none."""

@@ -4,7 +4,6 @@ what was read is dropped, so that an hour takes no more memory than a minute."""
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +17,13 @@ from ftax_run.frames import Place, Places, make_table
 from ftax_run.launch import list_processes, read_identity
 from ftax_run.python_process import PythonProcess, find_python
 from ftax_run.sampler import SAMPLE, Sampler
+from ftax_run.sums import Sums
 from ftax_run.window import CPP, GIL, PYTHON, WAIT, Recorded, Window, analyse
 
 _POLL_S = 0.02
 _DRAIN_EVERY = 5  # polls
 _KEEP_NS = 10_000_000_000  # of samples that no window has asked for
+_MOST_KINDS = 32  # of iterations that are kept apart
 _TRIES = 100  # polls in which a new process may become Python
 
 
@@ -31,11 +32,11 @@ class HostTime:
     """Where the main thread of a process without a device was, in samples."""
 
     total: int = 0
-    causes: Counter[str] = field(default_factory=Counter)
-    lines: Counter[Place] = field(default_factory=Counter)
-    leaves: Counter[tuple[Place, Place]] = field(default_factory=Counter)
-    line_causes: Counter[tuple[Place, str]] = field(default_factory=Counter)
-    stacks: Counter[tuple[Place, ...]] = field(default_factory=Counter)
+    causes: Sums[str] = field(default_factory=Sums)
+    lines: Sums[Place] = field(default_factory=Sums)
+    leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)
+    line_causes: Sums[tuple[Place, str]] = field(default_factory=Sums)
+    stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Process:
     records: list[np.ndarray] = field(default_factory=list)
     reader: ActivityReader | None = None
     host: HostTime = field(default_factory=HostTime)
-    windows: dict[str, Window] = field(default_factory=dict)  # by signature
+    windows: list[Window] = field(default_factory=list)  # one a kind of iteration
     last_window: Recorded | None = None
     launch_rates: list[tuple[int, float]] = field(default_factory=list)  # phase, launches a second
     lost: int = 0
@@ -134,7 +135,7 @@ class Watcher:
             self._book_host(process)
             return
         records = process.reader.read()
-        process.problem = process.problem or process.reader.problem or ""
+        process.problem = process.problem or process.reader.problem
         process.records.append(records)
         for phase in records[records["kind"] == activities.PHASE]:
             self._end_phase(process, phase)
@@ -166,7 +167,7 @@ class Watcher:
         window = analyse(recorded, self.places)
         if window is not None:
             process.last_window = recorded
-            process.windows.setdefault(window.signature, Window()).add(window)
+            _add_window(process.windows, window)
 
     def _book_host(self, process: Process) -> None:
         """Of a program without a device, where its main thread is."""
@@ -190,6 +191,16 @@ class Watcher:
             host.line_causes[line, cause] += 1
             host.leaves[line, self.places.find_leaf(stack)] += 1
             host.stacks[tuple(reversed(self.places.list_frames(stack)))] += 1
+
+
+def _add_window(windows: list[Window], window: Window) -> None:
+    like = next((known for known in windows if known.is_like(window)), None)
+    if like is not None:
+        like.add(window)
+        return
+    windows.append(window)
+    if len(windows) > _MOST_KINDS:
+        windows.remove(min(windows, key=lambda item: item.wall))
 
 
 def _count_launches(records: np.ndarray, names: dict[int, str]) -> int:

@@ -1,8 +1,9 @@
 """One stretch of time in which everything was recorded: when the device was busy, when it was idle,
 and what the host did meanwhile.
 
-An idle stretch that ends with work launched after it began was the host's doing, and the samples of
-the thread that launched it say where the host was. What was launched before is the device's own gap.
+An idle stretch that ends with work launched after it began was the host's doing, and the samples
+of the thread that launched it say where the host was. What was launched before it began is a gap of
+the device's own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 
 from ftax_run import activities
 from ftax_run.frames import UNKNOWN, Place, Places
-from ftax_run.period import find_period
+from ftax_run.period import Period, find_period
+from ftax_run.sums import Sums
 
 PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN = (
     "Python", "C++ below Python", "waiting for the GIL", "waiting in a synchronisation",
@@ -28,28 +30,32 @@ _DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities
 class Window:
     """Sums over the whole iterations of a stretch of time; times in ns."""
 
-    signature: str = ""  # the same for iterations of the same work; "" where none was found
+    kinds: Counter[str] = field(default_factory=Counter)  # of an iteration; empty: none was found
     count: int = 0  # iterations
     wall: float = 0.0
     busy: float = 0.0
-    causes: Counter[str] = field(default_factory=Counter)
-    lines: Counter[Place] = field(default_factory=Counter)  # exposed idle
-    leaves: Counter[tuple[Place, Place]] = field(default_factory=Counter)
-    line_causes: Counter[tuple[Place, str]] = field(default_factory=Counter)
-    stacks: Counter[tuple[Place, ...]] = field(default_factory=Counter)  # from the outermost
-    syncs: Counter[Place] = field(default_factory=Counter)  # how many
-    sync_idle: Counter[Place] = field(default_factory=Counter)  # what began to be idle in them
-    work: Counter[str] = field(default_factory=Counter)  # kernels, graphs, copies ..., launches
+    causes: Sums[str] = field(default_factory=Sums)
+    lines: Sums[Place] = field(default_factory=Sums)  # exposed idle
+    leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)
+    line_causes: Sums[tuple[Place, str]] = field(default_factory=Sums)
+    stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)  # from the outermost
+    syncs: Sums[Place] = field(default_factory=Sums)  # how many
+    sync_idle: Sums[Place] = field(default_factory=Sums)  # what began to be idle in them
+    work: Sums[str] = field(default_factory=Sums)  # kernels, graphs, copies ..., launches
     samples: int = 0
+
+    def is_like(self, other: Window) -> bool:
+        """Whether iterations of both do the same work, but for a tenth."""
+        size = max(self.kinds.total(), other.kinds.total())
+        return (self.kinds & other.kinds).total() >= 0.9 * size
 
     def add(self, other: Window) -> None:
         """The sums of both."""
-        self.signature = other.signature
         for name in ("count", "wall", "busy", "samples"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("causes", "lines", "leaves", "line_causes", "stacks", "syncs", "sync_idle",
                      "work"):  # fmt: skip
-            getattr(self, name).update(getattr(other, name))
+            getattr(self, name).add(getattr(other, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +79,10 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     calls = _find_calls(recorded)
     device = device[np.argsort(device["correlation"], kind="stable")]
     issued, thread = _find_launches(device, calls)
-    bounds, signature = _find_iterations(recorded, device, issued)
+    bounds, kinds = _find_iterations(recorded, device, issued)
     start, end = int(bounds[0]), int(bounds[-1])
-    count = len(bounds) - 1 if signature else 0
-    window = Window(signature=signature, count=count, wall=float(end - start))
+    count = len(bounds) - 1 if kinds else 0
+    window = Window(kinds=kinds, count=count, wall=float(end - start))
     idle_from, idle_to, ended_by = _find_idle(device, start, end)
     window.busy = window.wall - float((idle_to - idle_from).sum())
     host_to = np.clip(issued[ended_by], idle_from, idle_to)
@@ -93,7 +99,8 @@ def _find_calls(recorded: Recorded) -> np.ndarray:
     calls = calls[np.lexsort((calls["start"], calls["correlation"]))]
     is_first = np.ones(len(calls), dtype=bool)
     is_first[1:] = calls["correlation"][1:] != calls["correlation"][:-1]
-    return calls[is_first]  # by correlation
+    first: np.ndarray = calls[is_first]  # by correlation
+    return first
 
 
 def _find_launches(device: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -114,30 +121,30 @@ def _find_launches(device: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, n
 
 def _find_iterations(
     recorded: Recorded, device: np.ndarray, issued: np.ndarray
-) -> tuple[np.ndarray, str]:
-    """When each begins, with the end of the last, and what they are made of; start and end of all
-    and "" where none is found."""
+) -> tuple[np.ndarray, Counter[str]]:
+    """When each begins, with the end of the last, and what one is made of; start and end of all and
+    nothing where none is found."""
     period = find_period(device["symbol"])
     if period is None:
-        return np.array([recorded.start, recorded.end]), ""
+        return np.array([recorded.start, recorded.end]), Counter()
     times = issued[period.first : period.last]
     waits = np.diff(times, prepend=times[0])
     whole = waits[: period.count * period.length].reshape(period.count, period.length)
     begins = int(np.argmax(np.median(whole[1:], axis=0)))  # after the longest wait
     bounds = times[begins :: period.length]
-    names = recorded.names
-    kinds = Counter(
-        names.get(int(symbol), "?") for symbol in device["symbol"][period.first :][: period.length]
-    )
-    signature = f"{period.length} {hash_text(sorted(kinds.items()))}"
-    return bounds, signature
+    usual = [_find_most(column) for column in _fold(device["symbol"], period).T]
+    return bounds, Counter(recorded.names.get(symbol, "?") for symbol in usual)
 
 
-def hash_text(value: object) -> str:
-    """The same in every process and on every day."""
-    import hashlib
+def _fold(values: np.ndarray, period: Period) -> np.ndarray:
+    """A row an iteration."""
+    whole = values[period.first :][: period.count * period.length]
+    return whole.reshape(period.count, period.length)
 
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]
+
+def _find_most(values: np.ndarray) -> int:
+    found, counts = np.unique(values, return_counts=True)
+    return int(found[np.argmax(counts)])
 
 
 def _find_idle(
@@ -244,15 +251,20 @@ def _book_syncs(
 
 
 def _find_line(samples: np.ndarray, calls: np.ndarray, places: Places) -> Place:
-    """Where most samples of these calls stand; of no call at all, where the last before them do."""
+    """Where most of the samples stand that are nearest to these calls, at best within them."""
     own = samples[samples["thread"] == calls["stream"][0]]
     if not len(own):
         return UNKNOWN
-    last = np.searchsorted(own["time_ns"], calls["end"].astype(np.int64), "right") - 1
-    inside = (last >= 0) & (own["time_ns"][last] >= calls["start"].astype(np.int64))
-    chosen = own[last[inside] if inside.any() else last[last >= 0]]
-    lines = Counter(places.find_users(int(stack)) for stack in chosen["stack"])
-    return lines.most_common(1)[0][0] if lines else UNKNOWN
+    times = own["time_ns"]
+    begins, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
+    before = np.maximum(np.searchsorted(times, ends, "right") - 1, 0)
+    after = np.minimum(before + 1, len(own) - 1)
+    late, early = np.maximum(0, begins - times[before]), np.maximum(0, times[after] - ends)
+    nearest = np.where(late <= early, before, after)
+    order = np.argsort(np.minimum(late, early), kind="stable")
+    chosen = own["stack"][nearest[order[: max(3, len(order) // 20)]]]
+    lines = Counter(places.find_users(int(stack)) for stack in chosen)
+    return lines.most_common(1)[0][0]
 
 
 def _count_work(

@@ -1,0 +1,24 @@
+"""Amounts that add up, each under what it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Sums(dict[Key, float]):
+    """A dictionary of numbers, in which what was not met is 0."""
+
+    def __missing__(self, key: Key) -> float:
+        return 0.0
+
+    def add(self, other: Sums[Key]) -> None:
+        """The amounts of both."""
+        for key, amount in other.items():
+            self[key] += amount
+
+    def list_largest(self, count: int | None = None) -> list[tuple[Key, float]]:
+        """So many, the largest first; all without a number."""
+        return sorted(self.items(), key=lambda item: -item[1])[:count]

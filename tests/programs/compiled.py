@@ -1,0 +1,80 @@
+"""Ranks documents with a model that torch.compile compiled, in two parts."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from support import Clock, finish, parse, plant
+
+VOCABULARY = 8000
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads=12):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        qkv = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
+        y = F.scaled_dot_product_attention(*qkv.permute(2, 0, 3, 1, 4))
+        x = x + self.out(y.transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Ranker(nn.Module):
+    def __init__(self, width, layers, backend):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        lower = nn.Sequential(*(Block(width) for _ in range(layers // 2)))
+        upper = nn.Sequential(*(Block(width) for _ in range(layers // 2)))
+        self.lower = torch.compile(lower, backend=backend)
+        self.upper = torch.compile(upper, backend=backend)
+        self.score = nn.Linear(width, 1)
+
+    def forward(self, ids):
+        x = self.lower(self.embedding(ids))
+        plant(1)
+        return self.score(self.upper(x).mean(dim=1))
+
+
+def encode(documents, vocabulary):
+    plant(0)
+    return np.array([[vocabulary[word] for word in document] for document in documents])
+
+
+def rank(scores, documents):
+    plant(3)
+    order = sorted(range(len(scores)), key=lambda number: -scores[number])
+    return [" ".join(documents[number][:3]) for number in order]
+
+
+@torch.inference_mode()
+def main():
+    options = parse()
+    big = options.device.type == "cuda"
+    tokens, width, layers = (64, 768, 12) if big else (16, 96, 2)
+    model = Ranker(width, layers, "inductor" if big else "eager")
+    model = model.to(options.device, torch.float16 if big else torch.float32).eval()
+    random = np.random.default_rng(1)
+    words = [f"w{number}" for number in range(VOCABULARY)]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    library = [[words[n] for n in random.integers(0, VOCABULARY, tokens)] for _ in range(64)]
+    clock, first = Clock(options), {}
+    for i in clock.iterations():
+        documents = [library[(4 * i + n) % len(library)] for n in range(4)]
+        ids = torch.from_numpy(encode(documents, vocabulary)).to(options.device)
+        scores = model(ids)[:, 0]
+        plant(2)
+        ranked = rank(scores.tolist(), documents)
+        first[ranked[0]] = first.get(ranked[0], 0) + 1
+        plant(4)
+    finish(clock, scores)
+
+
+if __name__ == "__main__":
+    main()

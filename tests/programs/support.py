@@ -1,0 +1,103 @@
+"""What the programs of this folder share: options, planted delays, a clock and the last line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+WARM_UP = 20  # iterations
+_planted: int | None = None
+_delay_s = 0.0
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line, already in force."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long, after the warm-up")
+    parser.add_argument("--iterations", type=int, help="so many, after the warm-up, of any length")
+    parser.add_argument("--plant", type=int, choices=range(5), help="which place gets a delay")
+    parser.add_argument("--delay-us", type=float, default=1000.0, help="of what length")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    apply(options)
+    return options
+
+
+def apply(options: argparse.Namespace) -> None:
+    """Put the options in force: seeds, and the planted place. A spawned process calls it too."""
+    global _planted, _delay_s
+    options.device = torch.device(options.device)
+    _planted, _delay_s = options.plant, options.delay_us / 1e6
+    torch.manual_seed(0)
+
+
+def plant(place: int) -> None:
+    """Lose time here, if this is the place that was chosen."""
+    if place == _planted:
+        spin(_delay_s)
+
+
+def spin(seconds: float) -> None:
+    """Keep one core, and Python's lock, busy for so long."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+class Clock:
+    """Counts iterations, and times those that follow the warm-up."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.device = options.device
+        self.wanted = options.iterations
+        self.limit_ns = int(options.seconds * 1e9)
+        self.count = 0  # of the timed ones
+        self.start_ns = self.end_ns = 0
+        self.done = False
+
+    def iterations(self) -> Iterator[int]:
+        """The number of each iteration, from zero, the warm-up included."""
+        yield from range(WARM_UP)
+        self._synchronize()
+        self.start_ns = time.monotonic_ns()
+        while self._goes_on():
+            yield WARM_UP + self.count
+            self.count += 1
+        self._synchronize()
+        self.end_ns = time.monotonic_ns()
+        self.done = True
+
+    def _goes_on(self) -> bool:
+        if self.wanted is not None:
+            return self.count < self.wanted
+        return time.monotonic_ns() - self.start_ns < self.limit_ns
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def summary(clock: Clock, output: Any) -> dict[str, Any]:
+    """What the clock measured, and a number that any change of the last output changes."""
+    values = torch.as_tensor(output).detach().cpu().double().flatten()
+    weights = torch.arange(len(values), dtype=torch.float64).cos()
+    return {
+        "program": Path(sys.argv[0]).stem,
+        "iterations": clock.count,
+        "iteration_us": round((clock.end_ns - clock.start_ns) / 1e3 / max(clock.count, 1), 2),
+        "start_ns": clock.start_ns,
+        "end_ns": clock.end_ns,
+        "checksum": round((values * weights).sum().item(), 3),
+    }
+
+
+def finish(clock: Clock, output: Any) -> None:
+    """Print the summary, as the last line."""
+    print(json.dumps(summary(clock, output)), flush=True)
