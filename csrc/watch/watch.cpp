@@ -3,11 +3,12 @@
 // into a file. It neither subscribes to CUPTI nor calls CUDA, so that torch.profiler works as ever.
 //
 // Recording each kernel slows the host, so it goes by turns: for a while all is recorded, then for
-// a longer while only launches, which costs too little to be measured. Launches tell how fast the
-// program goes in both, so what the watching costs is measured in the run itself.
+// a longer while only calls, which costs too little to be measured. Calls tell how fast the program
+// goes in both, so what the watching costs is measured in the run itself.
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -30,27 +31,24 @@ using namespace std::chrono_literals;
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr auto kFirstWait = 200ms;
-constexpr auto kAllFor = 600ms;
-constexpr auto kLaunchesFor = 2400ms;
-constexpr auto kSettle = 50ms;  // until what was launched while all was recorded has ended
+// Each switch costs some milliseconds, so a long run has longer turns.
+constexpr auto kShortest = 300ms;
+constexpr auto kLongest = 800ms;
+constexpr int kLaunchesTimes = 4;  // as long as everything is recorded
+constexpr auto kSettle = 50ms;     // until what was launched while all was recorded has ended
 
 constexpr CUpti_ActivityKind kDeviceKinds[] = {
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_GRAPH_TRACE,
     CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
 
-constexpr CUpti_CallbackId kRuntimeLaunches[] = {
+// Launches, copies, and calls that wait for the device.
+constexpr CUpti_CallbackId kRuntimeCalls[] = {
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000,
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060,
     CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060,
     CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000,
-    CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_ptsz_v10000};
-constexpr CUpti_CallbackId kDriverLaunches[] = {
-    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,   CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz,
-    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz};
-// Copies, and calls that wait for the device.
-constexpr CUpti_CallbackId kRuntimeOthers[] = {
+    CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_ptsz_v10000,
     CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020,
     CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_ptds_v7000,
     CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
@@ -63,7 +61,10 @@ constexpr CUpti_CallbackId kRuntimeOthers[] = {
     CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_ptsz_v7000,
     CUPTI_RUNTIME_TRACE_CBID_cudaEventSynchronize_v3020,
     CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020};
-constexpr CUpti_CallbackId kDriverOthers[] = {
+constexpr CUpti_CallbackId kDriverCalls[] = {
+    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,      CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
+    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,    CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz,
+    CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch,       CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch_ptsz,
     CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize_ptsz,
     CUPTI_DRIVER_TRACE_CBID_cuEventSynchronize,  CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize,
     CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync,       CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2,
@@ -154,15 +155,21 @@ class Watch {
     file_.number("note: " + what + " is not recorded, CUPTI says " + (text ? text : "?"));
   }
 
-  void switch_launches(bool is_on) {
-    switch_calls(runtime_call_, kRuntimeLaunches, is_on);
-    switch_calls(driver_call_, kDriverLaunches, is_on);
+  // Calls stay on: they are few beside kernels, and what is switched while another thread is inside
+  // of a call may be lost. Where none came in though the device worked, they are switched anew.
+  void watch_calls() {
+    if (calls_ == 0 && work_ > 0) {
+      for (const bool is_on : {false, true}) {
+        switch_calls(runtime_call_, kRuntimeCalls, is_on);
+        switch_calls(driver_call_, kDriverCalls, is_on);
+      }
+    }
+    calls_ = 0;
+    work_ = 0;
   }
 
-  void switch_all(bool is_on) {
+  void switch_work(bool is_on) {
     const cupti::Functions& functions = library_->functions();
-    switch_calls(runtime_call_, kRuntimeOthers, is_on);
-    switch_calls(driver_call_, kDriverOthers, is_on);
     for (const CUpti_ActivityKind kind : kDeviceKinds) {
       note_failure(
           "work of kind " + std::to_string(kind),
@@ -171,22 +178,22 @@ class Watch {
   }
 
   void run() {
-    if (!wait(kFirstWait)) return;
-    switch_launches(true);
-    while (true) {
-      switch_all(true);
+    work_ = 1;  // so that calls are switched on
+    bool goes_on = wait(kFirstWait);
+    for (auto all_for = kShortest; goes_on; all_for = std::min(kLongest, all_for * 5 / 4)) {
+      watch_calls();
+      switch_work(true);
       uint64_t start = read_clock();
-      bool goes_on = wait(kAllFor);
+      goes_on = wait(all_for);
       const uint64_t end = read_clock();
-      switch_all(false);
+      switch_work(false);
       // A buffer with work that still runs would stay with CUPTI.
       if (goes_on) goes_on = wait(kSettle);
       end_phase(Phase::kAll, start, end);
       if (!goes_on) return;
       start = read_clock();
-      goes_on = wait(kLaunchesFor);
+      goes_on = wait(all_for * kLaunchesTimes);
       end_phase(runtime_call_ == nullptr ? Phase::kNothing : Phase::kLaunches, start, read_clock());
-      if (!goes_on) return;
     }
   }
 
@@ -228,7 +235,9 @@ class Watch {
     while (valid_bytes > 0 &&
            functions.cuptiActivityGetNextRecord(buffer, valid_bytes, &activity) == CUPTI_SUCCESS) {
       Record record;
-      if (read(activity, record) && record.start_ns != 0) records.push_back(record);
+      if (!read(activity, record) || record.start_ns == 0) continue;
+      ++(record.kind == Kind::kCall ? calls_ : work_);
+      records.push_back(record);
     }
     size_t lost = 0;
     functions.cuptiActivityGetNumDroppedRecords(context, stream, &lost);
@@ -307,6 +316,8 @@ class Watch {
   SingleCall driver_call_ = nullptr;
   ActivityFile file_;
   std::atomic<bool> is_on_ = false;
+  std::atomic<uint64_t> calls_ = 0;  // that came in since the last turn
+  std::atomic<uint64_t> work_ = 0;   // and what the device did
   std::mutex mutex_;
   std::condition_variable ends_;
   bool stops_ = false;

@@ -26,7 +26,7 @@ _INTO_C: dict[tuple[int, int], tuple[int, ...]] = {
     ),
 }  # fmt: skip
 _LIBRARY = re.compile(
-    r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python3\.\d+[/\\]|^<frozen |^<string>$"
+    r"/(site|dist)-packages/|/lib/python3\.\d+/|/torchinductor_|^<frozen |^<string>$"
 )
 UNKNOWN = ("?", 0, "?")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-from ftax_run.activities import ALL, LAUNCHES
+from ftax_run.activities import LAUNCHES
 from ftax_run.frames import UNKNOWN, Place
 from ftax_run.sums import Sums
 from ftax_run.watcher import HostTime, Process, Watcher
@@ -40,13 +40,35 @@ def describe(watcher: Watcher) -> list[str]:
     return lines + _describe_limits(watcher, process)
 
 
-def _describe_device(process: Process) -> list[str]:
+def find_account(process: Process) -> tuple[Window, float | None]:
+    """The steady state, without what recording cost, and that cost in percent; None where it is not
+    known."""
     window = find_steady(process)
+    iteration = find_iteration(process, window)
+    if iteration is None:
+        return window, None
+    excess = window.wall - window.count * iteration
+    return window.take_out(excess), 100 * excess / (window.wall - excess)
+
+
+def find_iteration(process: Process, window: Window) -> float | None:
+    """How long an iteration takes while only calls are recorded, in ns: from how many launches it
+    makes, and how many are made in a second."""
+    rates = [rate for kind, rate in process.launch_rates if kind == LAUNCHES and rate > 0]
+    if not rates or not window.count or not window.work["launches"]:
+        return None
+    usual = median(rates)
+    steady = [rate for rate in rates if 0.7 * usual < rate < 1.3 * usual]
+    launches = window.work["launches"] / window.count
+    return launches * 1e9 * len(steady) / sum(steady)
+
+
+def _describe_device(process: Process) -> list[str]:
+    window, cost = find_account(process)
     count = max(1, window.count)
     unit = "an iteration" if window.count else "in all"
     wall = window.wall / count
-    share = 100 * window.busy / window.wall
-    idle = {cause: amount / count for cause, amount in window.causes.items() if amount > 0}
+    causes = window.sum_causes()
     lines = [_name_verdict(window), ""]
     if window.count:
         rest = sum(other.count for other in process.windows) - window.count
@@ -54,57 +76,64 @@ def _describe_device(process: Process) -> list[str]:
         lines.append(f"{window.count:,} iterations of one kind were recorded{others}")
     else:
         lines.append("No iteration was found: nothing repeats in what the device was given")
-    lines.append(f"{_time(wall)} {unit} = {_time(window.busy / count)} device busy ({share:.0f} %)")
+    busy = f"{_time(window.busy / count)} device busy ({100 * window.busy / window.wall:.0f} %)"
+    lines.append(f"{_time(wall)} {unit} = {busy}")
     for cause in CAUSES:
-        if idle.get(cause, 0) > 0.002 * wall:
-            lines.append(f"  + {_time(idle[cause]):>9}  idle: {cause}")
-    if window.lines:
+        if causes[cause] / count > 0.002 * wall:
+            lines.append(f"  + {_time(causes[cause] / count):>9}  idle: {cause}")
+    if window.idle:
         lines += ["", f"Exposed idle by line of the program, {unit}"]
-        lines += _list_lines(window.lines, window.line_causes, window.leaves, count)
+        lines += _list_lines(window.idle, window.leaves, count)
     if window.syncs:
         lines += ["", f"Synchronisations, {unit}"]
         for line, number in window.syncs.list_largest(4):
             exposed = _time(window.sync_idle[line] / count)
             lines.append(
-                f"  {number / count:6.1f}  {_name_place(line)}, idle begins in it: {exposed}"
+                f"  {number / count:6.1f}  {_name_place(line)}; {exposed} of idle begin in it"
             )
     work = [f"{window.work[name] / count:,.1f} {name}" for name in window.work if window.work[name]]
     lines += ["", f"Work {unit}: {', '.join(work)}"]
+    if not window.work["launches"] and not window.work["graphs"]:
+        lines.append("CUPTI told of no calls, so gaps between kernels count as the host's")
+    if cost is not None:
+        lines.append(f"While all was recorded (a fifth of the time) it took {cost:+.1f} %; "
+                     "that is taken out")  # fmt: skip
     return lines
 
 
 def _name_verdict(window: Window) -> str:
     """Who keeps whom waiting, and where to look first."""
     share = 100 * (1 - window.busy / window.wall)
-    hosts = {cause: window.causes[cause] for cause in CAUSES if cause != GAP}
-    host_share = 100 * sum(hosts.values()) / window.wall
-    if host_share < 5:
+    causes = window.sum_causes()
+    hosts = {cause: causes[cause] for cause in CAUSES if cause != GAP}
+    if sum(hosts.values()) < 0.05 * window.wall:
         gaps = f", {share:.0f} % of it gaps between kernels" if share >= 5 else ""
         return f"Device-bound: the device has work all the time{gaps}; look at its kernels"
     top = max(hosts, key=lambda cause: hosts[cause])
     kind = "Waiting for input" if top == WAIT else "Host-bound"
     where = ""
-    if window.lines:
-        where = f"; look first at {_name_place(window.lines.list_largest(1)[0][0])}"
+    if lines := window.sum_lines().list_largest(1):
+        where = f"; look first at {_name_place(lines[0][0])}"
     return f"{kind}: the device idles {share:.0f} % of the time, most for {top}{where}"
 
 
 def _list_lines(
-    lines: Sums[Place],
-    line_causes: Sums[tuple[Place, str]],
-    leaves: Sums[tuple[Place, Place]],
-    count: float,
+    idle: Sums[tuple[Place, str]], leaves: Sums[tuple[Place, Place]], count: float
 ) -> list[str]:
+    by_line: dict[Place, Sums[str]] = {}
+    for (line, cause), amount in idle.items():
+        by_line.setdefault(line, Sums())[cause] += amount
+    totals = Sums({line: sum(causes.values()) for line, causes in by_line.items()})
     shown = []
-    for line, amount in lines.list_largest(_MOST_LINES):
-        if amount < 0.005 * sum(lines.values()):
+    for line, amount in totals.list_largest(_MOST_LINES):
+        if amount < 0.005 * sum(totals.values()):
             break
-        cause = max(CAUSES, key=lambda item: line_causes[line, item])
         below = Sums({leaf: value for (of, leaf), value in leaves.items() if of == line})
         leaf, part = below.list_largest(1)[0]
+        cause = by_line[line].list_largest(1)[0][0]
         text = f"  {_time(amount / count):>9}  {_name_place(line)}  {cause}"
         if leaf != line:
-            text += f"; {100 * part / amount:.0f} % in {_name_place(leaf)}"
+            text += f"; {100 * part / max(amount, 1e-9):.0f} % in {_name_place(leaf)}"
         shown.append(text)
     return shown
 
@@ -116,20 +145,15 @@ def _describe_host(process: Process) -> list[str]:
     lines = ["No work on a GPU was seen: this is the time of the program's main thread", ""]
     lines.append(f"{_time(wall)} in all")
     for cause in CAUSES:
-        if host.causes[cause] > 0.002 * host.total:
-            lines.append(f"  {_time(host.causes[cause] / scale):>9}  {cause}")
+        amount = sum(value for (_, of), value in host.spent.items() if of == cause)
+        if amount > 0.002 * host.total:
+            lines.append(f"  {_time(amount / scale):>9}  {cause}")
     lines += ["", "By line of the program"]
-    return lines + _list_lines(host.lines, host.line_causes, host.leaves, scale)
+    return lines + _list_lines(host.spent, host.leaves, scale)
 
 
 def _describe_limits(watcher: Watcher, process: Process) -> list[str]:
     lines = [""]
-    cost = find_cost(process)
-    if cost is not None:
-        lines.append(
-            f"While all was recorded, a fifth of the time, the program ran {abs(cost):.1f} % "
-            f"{'slower' if cost > 0 else 'faster'} than while launches alone were"
-        )
     taken = max(1, watcher.taken)
     lines.append(
         f"{watcher.taken:,} samples, {watcher.took_ns / taken / 1e3:.0f} us each; "
@@ -139,17 +163,6 @@ def _describe_limits(watcher: Watcher, process: Process) -> list[str]:
         lines.append(f"Lost: {watcher.lost} samples, {process.lost} records of the device")
     lines += [item.problem for item in watcher.processes.values() if item.problem][:3]
     return lines
-
-
-def find_cost(process: Process) -> float | None:
-    """By how many percent the program launches more slowly while all is recorded, by the medians of
-    the windows after the first; None where too few were seen."""
-    rates: dict[int, list[float]] = {ALL: [], LAUNCHES: []}
-    for kind, rate in process.launch_rates[2:-1]:
-        rates[kind].append(rate)
-    if min(map(len, rates.values())) < 2 or not median(rates[ALL]):
-        return None
-    return 100 * (median(rates[LAUNCHES]) / median(rates[ALL]) - 1)
 
 
 def _name_place(place: Place) -> str:

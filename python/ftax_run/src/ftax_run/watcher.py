@@ -32,10 +32,8 @@ class HostTime:
     """Where the main thread of a process without a device was, in samples."""
 
     total: int = 0
-    causes: Sums[str] = field(default_factory=Sums)
-    lines: Sums[Place] = field(default_factory=Sums)
+    spent: Sums[tuple[Place, str]] = field(default_factory=Sums)  # by line and cause
     leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)
-    line_causes: Sums[tuple[Place, str]] = field(default_factory=Sums)
     stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)
 
 
@@ -186,9 +184,7 @@ class Watcher:
             stack = int(sample["stack"])
             line = self.places.find_users(stack)
             host.total += 1
-            host.causes[cause] += 1
-            host.lines[line] += 1
-            host.line_causes[line, cause] += 1
+            host.spent[line, cause] += 1
             host.leaves[line, self.places.find_leaf(stack)] += 1
             host.stacks[tuple(reversed(self.places.list_frames(stack)))] += 1
 

@@ -9,7 +9,7 @@ the device's own.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,6 +23,8 @@ PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN = (
     "waiting for input or another thread", "copies", "gaps between kernels", "not sampled",
 )  # fmt: skip
 CAUSES = (PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN)
+LAUNCH = "Launch"
+_NEAR_NS = 100_000
 _DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
 
 
@@ -34,15 +36,16 @@ class Window:
     count: int = 0  # iterations
     wall: float = 0.0
     busy: float = 0.0
-    causes: Sums[str] = field(default_factory=Sums)
-    lines: Sums[Place] = field(default_factory=Sums)  # exposed idle
-    leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)
-    line_causes: Sums[tuple[Place, str]] = field(default_factory=Sums)
-    stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)  # from the outermost
+    gaps: float = 0.0  # idle between pieces of work that were launched in time
+    unseen: float = 0.0  # idle of the host's doing in which no sample fell
+    idle: Sums[tuple[Place, str]] = field(default_factory=Sums)  # by line and cause
+    leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)  # by line and innermost line
+    stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)  # from the outermost frame
     syncs: Sums[Place] = field(default_factory=Sums)  # how many
     sync_idle: Sums[Place] = field(default_factory=Sums)  # what began to be idle in them
-    work: Sums[str] = field(default_factory=Sums)  # kernels, graphs, copies ..., launches
-    samples: int = 0
+    work: Sums[str] = field(default_factory=Sums)  # kernels, graphs, copies, fills, launches
+    # How many launches were near the samples of a line: what recording costs, it costs there.
+    launched: Sums[tuple[Place, str]] = field(default_factory=Sums)
 
     def is_like(self, other: Window) -> bool:
         """Whether iterations of both do the same work, but for a tenth."""
@@ -51,11 +54,46 @@ class Window:
 
     def add(self, other: Window) -> None:
         """The sums of both."""
-        for name in ("count", "wall", "busy", "samples"):
+        for name in ("count", "wall", "busy", "gaps", "unseen"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("causes", "lines", "leaves", "line_causes", "stacks", "syncs", "sync_idle",
-                     "work"):  # fmt: skip
+        for name in ("idle", "leaves", "stacks", "syncs", "sync_idle", "work", "launched"):
             getattr(self, name).add(getattr(other, name))
+        self.kinds = self.kinds or other.kinds
+
+    def sum_causes(self) -> Sums[str]:
+        """Idle time by cause."""
+        causes: Sums[str] = Sums()
+        for (_, cause), amount in self.idle.items():
+            causes[cause] += amount
+        causes[GAP] += self.gaps
+        causes[UNSEEN] += self.unseen
+        return causes
+
+    def sum_lines(self) -> Sums[Place]:
+        """Idle time by line."""
+        lines: Sums[Place] = Sums()
+        for (line, _), amount in self.idle.items():
+            lines[line] += amount
+        return lines
+
+    def take_out(self, excess: float) -> Window:
+        """The same without ``excess`` ns that recording added to the host's part, where launches
+        are."""
+        near = Sums({key: self.launched[key] for key in self.idle})
+        total = sum(near.values())
+        if excess <= 0 or not total:
+            return self
+        idle: Sums[tuple[Place, str]] = Sums()
+        for key, amount in self.idle.items():
+            idle[key] = amount - min(amount, excess * near[key] / total)
+        before = self.sum_lines()
+        found = replace(self, idle=idle)
+        found.wall -= sum(self.idle.values()) - sum(idle.values())
+        after = found.sum_lines()
+        shares = {line: after[line] / before[line] for line in before if before[line]}
+        found.leaves = Sums({key: amount * shares.get(key[0], 1.0)
+                             for key, amount in self.leaves.items()})  # fmt: skip
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +117,18 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     calls = _find_calls(recorded)
     device = device[np.argsort(device["correlation"], kind="stable")]
     issued, thread = _find_launches(device, calls)
-    bounds, kinds = _find_iterations(recorded, device, issued)
+    bounds, kinds = _find_iterations(recorded, device)
     start, end = int(bounds[0]), int(bounds[-1])
     count = len(bounds) - 1 if kinds else 0
     window = Window(kinds=kinds, count=count, wall=float(end - start))
     idle_from, idle_to, ended_by = _find_idle(device, start, end)
     window.busy = window.wall - float((idle_to - idle_from).sum())
     host_to = np.clip(issued[ended_by], idle_from, idle_to)
-    window.causes[GAP] = float((idle_to - host_to).sum())
+    window.gaps = float((idle_to - host_to).sum())
     _book_samples(window, recorded, places, calls, idle_from, host_to, thread[ended_by])
     _book_syncs(window, recorded, places, calls, idle_from, idle_to, bounds)
-    _count_work(window, device, calls, start, end)
+    launches = _select_calls(calls, recorded.names, LAUNCH)
+    _count_work(window, device, launches, start, end)
     return window
 
 
@@ -119,19 +158,17 @@ def _find_launches(device: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, n
     return issued, thread
 
 
-def _find_iterations(
-    recorded: Recorded, device: np.ndarray, issued: np.ndarray
-) -> tuple[np.ndarray, Counter[str]]:
-    """When each begins, with the end of the last, and what one is made of; start and end of all and
-    nothing where none is found."""
+def _find_iterations(recorded: Recorded, device: np.ndarray) -> tuple[np.ndarray, Counter[str]]:
+    """When each begins on the device, with the end of the last, and what one is made of; start and
+    end of all and nothing where none is found."""
     period = find_period(device["symbol"])
     if period is None:
         return np.array([recorded.start, recorded.end]), Counter()
-    times = issued[period.first : period.last]
-    waits = np.diff(times, prepend=times[0])
-    whole = waits[: period.count * period.length].reshape(period.count, period.length)
-    begins = int(np.argmax(np.median(whole[1:], axis=0)))  # after the longest wait
-    bounds = times[begins :: period.length]
+    begins = device["start"].astype(np.int64)
+    ends = np.maximum.accumulate(device["end"].astype(np.int64))
+    waits = begins - np.concatenate([begins[:1], ends[:-1]])
+    first = int(np.argmax(np.median(_fold(waits, period), axis=0)))  # after the longest wait
+    bounds = np.maximum.accumulate(begins[period.first : period.last][first :: period.length])
     usual = [_find_most(column) for column in _fold(device["symbol"], period).T]
     return bounds, Counter(recorded.names.get(symbol, "?") for symbol in usual)
 
@@ -176,14 +213,16 @@ def _book_samples(
     inside[inside] = samples["time_ns"][inside] < host_to[place[inside]]
     inside[inside] = samples["thread"][inside] == thread[place[inside]]
     booked, place = samples[inside], place[inside]
-    window.samples = len(booked)
     if not len(booked):
-        window.causes[UNSEEN] += total
+        window.unseen = total
         return
     each = total / len(booked)
     syncing = _is_within(booked, calls, recorded.names, SYNC)
     copying = _is_within(booked, calls, recorded.names, COPY)
-    for sample, at, is_sync, is_copy in zip(booked, place, syncing, copying, strict=True):
+    launches = _count_near(booked["time_ns"], _select_calls(calls, recorded.names, LAUNCH))
+    for sample, at, is_sync, is_copy, near in zip(
+        booked, place, syncing, copying, launches, strict=True
+    ):
         if is_sync:
             cause = SYNC
         elif is_copy:
@@ -194,17 +233,24 @@ def _book_samples(
             cause = (WAIT if into_c else GIL) if sleeps else (CPP if into_c else PYTHON)
         stack = int(sample["stack"])
         line = places.find_users(stack)
-        window.causes[cause] += each
-        window.lines[line] += each
-        window.line_causes[line, cause] += each
+        window.idle[line, cause] += each
+        window.launched[line, cause] += float(near)
         window.leaves[line, places.find_leaf(stack)] += each
         window.stacks[tuple(reversed(places.list_frames(stack)))] += each
 
 
-def _select_calls(calls: np.ndarray, names: dict[int, str], cause: str) -> np.ndarray:
-    words = ("Synchronize",) if cause == SYNC else ("Memcpy",)
-    symbols = [number for number, name in names.items() if any(word in name for word in words)]
-    return calls[np.isin(calls["symbol"], symbols)]
+def _count_near(times: np.ndarray, calls: np.ndarray) -> np.ndarray:
+    """Of each time how many calls begin close to it."""
+    begins = np.sort(calls["start"].astype(np.int64))
+    return np.searchsorted(begins, times + _NEAR_NS) - np.searchsorted(begins, times - _NEAR_NS)
+
+
+def _select_calls(calls: np.ndarray, names: dict[int, str], kind: str) -> np.ndarray:
+    """Those whose name has a word in it: LAUNCH, or that of a cause."""
+    word = {SYNC: "Synchronize", COPY: "Memcpy"}.get(kind, kind)
+    symbols = [number for number, name in names.items() if word in name]
+    chosen: np.ndarray = calls[np.isin(calls["symbol"], symbols)]
+    return chosen
 
 
 def _is_within(
@@ -268,11 +314,14 @@ def _find_line(samples: np.ndarray, calls: np.ndarray, places: Places) -> Place:
 
 
 def _count_work(
-    window: Window, device: np.ndarray, calls: np.ndarray, start: int, end: int
+    window: Window, device: np.ndarray, launches: np.ndarray, start: int, end: int
 ) -> None:
+    def count(records: np.ndarray) -> int:
+        return int(((records["start"] >= start) & (records["start"] < end)).sum())
+
     for name, kind in (
         ("kernels", activities.KERNEL), ("graphs", activities.GRAPH),
         ("copies", activities.COPY), ("fills", activities.FILL),
     ):  # fmt: skip
-        chosen = device["start"][device["kind"] == kind]
-        window.work[name] = int(((chosen >= start) & (chosen < end)).sum())
+        window.work[name] = count(device[device["kind"] == kind])
+    window.work["launches"] = count(launches)
