@@ -23,6 +23,9 @@ EDITABLE := $(SHARED) -e
 EXTRAS := models,gpu,ray,report,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
 # Processes of tests, of one thread each: one a core, or none but this where they share a GPU.
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,$(shell nproc))
+# `ftax run`, a package for itself; its libraries lie beside its files, so it is not editable.
+RUN_PACKAGE := --no-build-isolation -C build-dir=$(CURDIR)/build/run-$(PLACE) python/ftax_run
+RUN_SOURCES := $(shell find python/ftax_run -name '*.py') $(addprefix python/ftax_run/,CMakeLists.txt pyproject.toml)
 SOURCES := $(shell find csrc cmake -type f -not -name "*.pyc") CMakeLists.txt pyproject.toml
 CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 
@@ -56,10 +59,12 @@ $(VENV)/.dependencies: $(VENV)/.torch-$(subst =,_,$(TORCH)) pyproject.toml
 	@echo "Installing build tools and dependencies (about 0.5 GB)."
 	$(PIP) install -q -c $(VENV)/constraints.txt scikit-build-core pybind11 cmake ninja
 	@echo "Building ftax: two to three minutes the first time, seconds later."
+	$(PIP) install -q -c $(VENV)/constraints.txt $(RUN_PACKAGE)
 	$(PIP) install -q -c $(VENV)/constraints.txt $(EDITABLE) ".[$(EXTRAS)]"
 	touch $@ $(VENV)/.built
 
-$(VENV)/.built: $(VENV)/.dependencies $(SOURCES)
+$(VENV)/.built: $(VENV)/.dependencies $(SOURCES) $(RUN_SOURCES)
+	$(PIP) install -q --no-deps --force-reinstall $(RUN_PACKAGE)
 	$(PIP) install -q --no-deps $(EDITABLE) .
 	touch $@
 
@@ -147,8 +152,10 @@ this-wheel: build
 	rm -rf build/wheel-$(PLACE)
 	tag=$$($(VENV)/bin/python cmake/ftax_torch.py | cut -d ";" -f 4) && rm -f dist/*-$$tag-*.whl && \
 	    $(PIP) wheel -q --no-deps $(SHARED) -C wheel.build-tag=$$tag -w build/wheel-$(PLACE) .
+	rm -f dist/ftax_run-*.whl && $(PIP) wheel -q --no-deps -w build/wheel-$(PLACE) $(RUN_PACKAGE)
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" auditwheel repair -w dist build/wheel-$(PLACE)/ftax_run-*.whl
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" auditwheel repair --exclude "libtorch*" --exclude "libc10*" \
-	    --exclude "libcudart*" -w dist build/wheel-$(PLACE)/*.whl
+	    --exclude "libcudart*" -w dist build/wheel-$(PLACE)/ftax-*.whl
 
 # The wheel for CUDA, which proves that the CUDA sources compile; needs nvcc but no GPU.
 cuda-build:

@@ -18,7 +18,7 @@ from torch import nn
 
 import ftax
 import ftax.workers.process
-from ftax.captures import captured, checks, ledger, schedule
+from ftax.captures import checks, ledger, recordings, schedule
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from support.forks import can_fork, forked_workers
@@ -99,7 +99,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a script: threads of pytest's plug-ins do not count."""
-    for place in (captured, checks):
+    for place in (recordings, checks):
         monkeypatch.setattr(place, "is_only_thread", lambda: True)
 
 

@@ -1,4 +1,4 @@
-"""The command line: `ftax tax bert-base`, `ftax bench`, `ftax compare`, ...
+"""The command line: `ftax tax bert-base`, `ftax run train.py`, `ftax compare`, ...
 
 Exit codes: 0 done, 1 a comparison says slower (or cannot tell, if that shall fail too) or a library
 does not conform, 2 wrong usage or input, 3 this machine lacks something, 4 what is measured failed,
@@ -13,6 +13,10 @@ import sys
 
 def main() -> None:
     """Entry point of the ``ftax`` command: errors become one sentence and an exit code."""
+    if sys.argv[1:2] == ["run"]:  # it watches a program: torch is that one's affair
+        from ftax_run.cli import main as run_program
+
+        run_program(sys.argv[2:], own=sys.executable)
     try:
         from ftax.cli.commands import app
         from ftax.cli.ending import run

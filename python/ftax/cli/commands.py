@@ -48,6 +48,12 @@ def ftax(
     """What comes before the name of a command."""
 
 
+@app.command("run", add_help_option=False)
+def run() -> None:
+    """Run a program unchanged, and say which lines keep its GPU waiting (`ftax run --help`)."""
+    # For the list of commands: `ftax.cli.main` hands it to ftax_run.
+
+
 app.command("tax")(tax.tax)
 app.command("bench")(bench.bench)
 app.command("compare")(compare.compare)

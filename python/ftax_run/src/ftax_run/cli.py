@@ -3,36 +3,48 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from ftax_run import account as accounts
+from ftax_run.account import Account
 from ftax_run.errors import RunError
 from ftax_run.launch import find_interpreter, make_environment, pass_signals, start
-from ftax_run.report import describe
+from ftax_run.report import describe, make_verdict
 from ftax_run.sampler import Sampler
+from ftax_run.timeline import write_chrome, write_speedscope
 from ftax_run.watcher import Watcher
 
 _USAGE = "ftax run [options] (script.py | -m module | -- command) [arguments]"
+_SHOW_USAGE = "ftax run --show run.jsonl [options]"
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Our own options; the program's are its own."""
     parser = argparse.ArgumentParser(
-        prog="ftax run", usage=_USAGE, allow_abbrev=False,
+        prog="ftax run", usage=f"{_USAGE}\n       {_SHOW_USAGE}", allow_abbrev=False,
         description="Runs a program unchanged and says what kept its GPU waiting, by line.",
     )  # fmt: skip
-    parser.add_argument("-m", dest="module", action="store_true", help="run a module")
-    parser.add_argument("--rate", type=float, default=1000.0, help="samples a second (1000)")
-    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("--show", type=Path, metavar="FILE", help="report a run of before")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="keep what was found")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    parser.add_argument(
+        "--speedscope", type=Path, metavar="FILE", help="a flame graph of idle"
+    )
+    parser.add_argument("--chrome", type=Path, metavar="FILE", help="two iterations on a timeline")
+    parser.add_argument(
+        "--rate", type=float, default=1000.0, metavar="HZ", help="samples a second (1000)"
+    )
     return parser
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Ours, and the program with its own."""
-    takes_value = ("--rate", "-o", "--output")
+    """Ours, and the program with its own: it begins at the first word that is no option of ours."""
+    takes_value = ("--rate", "-o", "--output", "--show", "--speedscope", "--chrome")
     place = 0
     while place < len(words) and words[place].startswith("-") and words[place] not in ("-m", "--"):
         place += 2 if words[place] in takes_value else 1
@@ -50,34 +62,48 @@ def make_command(program: list[str], own: str | None) -> list[str]:
     return [find_interpreter(own), *program]
 
 
-def run(words: Sequence[str], own: str | None = None) -> int:
-    """Run, print, and give the program's exit code."""
-    mine, program = split_options(words)
-    options = make_parser().parse_args(mine)
-    if not 1 <= options.rate <= 20_000:
-        raise RunError(f"--rate is {options.rate:g}: give 1 to 20000 samples a second")
-    command = make_command(program, own)
+def watch(command: list[str], rate: float) -> Account:
+    """Run a command to its end, and say what was found."""
     folder = Path(tempfile.mkdtemp(prefix="ftax-run-"))
     try:
-        started = start(command, make_environment(folder))
-        with pass_signals(started), Sampler(options.rate) as sampler:
-            watcher = Watcher(started.pid, folder, sampler)
-            watcher.follow(lambda: started.poll() is not None)
-        print("\n".join(["", *describe(watcher)]), file=sys.stderr, flush=True)
-        code = started.returncode
-        return code if code >= 0 else 128 - code
+        program = start(command, make_environment(folder))
+        with pass_signals(program), Sampler(rate) as sampler:
+            watcher = Watcher(program.pid, folder, sampler)
+            watcher.follow(lambda: program.poll() is not None)
+        return watcher.make_account(command, program.returncode)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main() -> None:
-    """The command `ftax-run`."""
+def run(words: Sequence[str], own: str | None = None) -> int:
+    """Run or show, print, and give the program's exit code, 128 and the number for a signal."""
+    mine, program = split_options(words)
+    options = make_parser().parse_args(mine)
+    if options.show is not None:
+        account = accounts.read(options.show)
+    else:
+        if not 1 <= options.rate <= 20_000:
+            raise RunError(f"--rate is {options.rate:g}: give 1 to 20000 samples a second")
+        account = watch(make_command(program, own), options.rate)
+    if options.output is not None:
+        accounts.write(account, options.output)
+    if options.speedscope is not None:
+        write_speedscope(account, options.speedscope)
+    if options.chrome is not None:
+        write_chrome(account, options.chrome)
+    # Standard output is the program's.
+    text = json.dumps(make_verdict(account)) if options.json else "\n".join(describe(account))
+    if options.show is not None:
+        print(text)
+        return 0
+    print(f"\n{text}", file=sys.stderr, flush=True)
+    return account.exit_code if account.exit_code >= 0 else 128 - account.exit_code
+
+
+def main(words: Sequence[str] | None = None, own: str | None = None) -> None:
+    """The command `ftax-run`, and `ftax run` with ``own``, the interpreter that has ftax."""
     try:
-        sys.exit(run(sys.argv[1:]))
+        sys.exit(run(sys.argv[1:] if words is None else words, own))
     except RunError as error:
         print(f"ftax run: {error}", file=sys.stderr)
         sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -29,6 +30,7 @@ _LIBRARY = re.compile(
     r"/(site|dist)-packages/|/lib/python3\.\d+/|/torchinductor_|^<frozen |^<string>$"
 )
 UNKNOWN = ("?", 0, "?")
+_MOST_STACKS = 1 << 17
 
 
 def make_table(version: tuple[int, int]) -> np.ndarray:
@@ -60,12 +62,10 @@ class Places:
         """What a sampler had to tell."""
         self._stacks.update(stacks)
         self._codes.update(codes)
-
-    def forget_before(self, stack: int) -> None:
-        """Stacks of lower numbers come no more."""
-        for table in (self._stacks, self._users, self._leaves):
-            for number in [number for number in table if number < stack]:
-                del table[number]
+        if len(self._stacks) > 2 * _MOST_STACKS:  # the sampler forgets its own sooner
+            for number in list(self._stacks)[:-_MOST_STACKS]:
+                for table in (self._stacks, self._users, self._leaves):
+                    table.pop(number, None)
 
     def find_users(self, stack: int) -> Place:
         """The innermost line of the program itself; of a library where it has none."""
@@ -81,6 +81,10 @@ class Places:
             self._leaves[stack] = next(iter(self.list_frames(stack)), UNKNOWN)
         return self._leaves[stack]
 
+    def list_outer(self, stack: int) -> tuple[Place, ...]:
+        """From the outermost."""
+        return tuple(reversed(self.list_frames(stack)))
+
     def list_frames(self, stack: int) -> list[Place]:
         """From the innermost."""
         return [self._find(*frame) for frame in self._stacks.get(stack, ())]
@@ -93,3 +97,12 @@ class Places:
                 (known.file, known.find_line(offset), known.name) if known else UNKNOWN
             )
         return self._lines[key]
+
+
+def name_place(place: Place) -> str:
+    """In short: "train.py:41 step"; of a library with the folder that it lies in."""
+    file, line, name = place
+    if place == UNKNOWN:
+        return "?"
+    parts = Path(file).parts
+    return f"{'/'.join(parts[-1 if is_users(file) else -2 :])}:{line} {name.rpartition('.')[2]}"

@@ -1,85 +1,77 @@
-"""What was found, in at most 35 lines."""
+"""What was found, in at most 35 lines for people, and as values for scripts."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from statistics import median
-
-from ftax_run.activities import LAUNCHES
-from ftax_run.frames import UNKNOWN, Place
+from ftax_run.account import Account, ProcessAccount
+from ftax_run.frames import Place, name_place
 from ftax_run.sums import Sums
-from ftax_run.watcher import HostTime, Process, Watcher
 from ftax_run.window import CAUSES, GAP, WAIT, Window
 
 _MOST_LINES = 10
 
 
-def find_main(watcher: Watcher) -> Process | None:
-    """The process whose device worked most; else the one that was sampled most."""
-    processes = list(watcher.processes.values())
-    with_device = [item for item in processes if item.windows]
-    if with_device:
-        return max(with_device, key=lambda item: sum(window.wall for window in item.windows))
-    sampled = [item for item in processes if item.host.total]
-    return max(sampled, key=lambda item: item.host.total, default=None)
-
-
-def find_steady(process: Process) -> Window:
-    """The iterations that took most of the time; without any, all that was recorded."""
-    found = [window for window in process.windows if window.count]
-    return max(found or process.windows, key=lambda window: window.wall)
-
-
-def describe(watcher: Watcher) -> list[str]:
+def describe(account: Account) -> list[str]:
     """The report, a line each."""
-    process = find_main(watcher)
+    process = account.find_main()
     if process is None:
-        problems = [item.problem for item in watcher.processes.values() if item.problem]
-        return problems or ["Nothing was seen: no process ran a Python whose frames are known."]
+        problems = [item.problem for item in account.processes if item.problem]
+        return problems or ["Nothing was seen: no process ran a Python whose frames are known"]
     lines = _describe_device(process) if process.windows else _describe_host(process)
-    return lines + _describe_limits(watcher, process)
+    return lines + _describe_others(account, process) + _describe_limits(account)
 
 
-def find_account(process: Process) -> tuple[Window, float | None]:
-    """The steady state, without what recording cost, and that cost in percent; None where it is not
-    known."""
-    window = find_steady(process)
-    iteration = find_iteration(process, window)
-    if iteration is None:
-        return window, None
-    excess = window.wall - window.count * iteration
-    return window.take_out(excess), 100 * excess / (window.wall - excess)
+def name_verdict(window: Window) -> str:
+    """Who keeps whom waiting, and where to look first."""
+    share = 100 * (1 - window.busy / window.wall)
+    causes = window.sum_causes()
+    hosts = {cause: causes[cause] for cause in CAUSES if cause != GAP}
+    if sum(hosts.values()) < 0.05 * window.wall:
+        gaps = f", but for {share:.0f} % in gaps between kernels" if share >= 5 else ""
+        return f"Device-bound: the device is never kept waiting{gaps}; look at its kernels"
+    top = max(hosts, key=lambda cause: hosts[cause])
+    kind = "Waiting for input" if top == WAIT else "Host-bound"
+    where = ""
+    if lines := window.sum_lines().list_largest(1):
+        where = f"; look first at {name_place(lines[0][0])}"
+    return f"{kind}: the device idles {share:.0f} % of the time, most for {top}{where}"
 
 
-def find_iteration(process: Process, window: Window) -> float | None:
-    """How long an iteration takes while only calls are recorded, in ns: from how many launches it
-    makes, and how many are made in a second."""
-    rates = [rate for kind, rate in process.launch_rates if kind == LAUNCHES and rate > 0]
-    if not rates or not window.count or not window.work["launches"]:
-        return None
-    usual = median(rates)
-    steady = [rate for rate in rates if 0.7 * usual < rate < 1.3 * usual]
-    launches = window.work["launches"] / window.count
-    return launches * 1e9 * len(steady) / sum(steady)
+def make_verdict(account: Account) -> dict[str, object]:
+    """For scripts: the sentence, and times in microseconds of an iteration, or of all where none
+    was found."""
+    process = account.find_main()
+    if process is None or not process.windows:
+        return {"verdict": "no device", "exit_code": account.exit_code}
+    window, cost = process.correct()
+    count = max(1, window.count)
+    sentence = name_verdict(window)
+    return {
+        "verdict": sentence.partition(":")[0],
+        "sentence": sentence,
+        "exit_code": account.exit_code,
+        "iterations": window.count,
+        "wall_us": window.wall / count / 1e3,
+        "busy_us": window.busy / count / 1e3,
+        "idle_us": {cause: amount / count / 1e3 for cause, amount in window.sum_causes().items()},
+        "lines": [
+            {"file": file, "line": line, "function": name, "idle_us": amount / count / 1e3}
+            for (file, line, name), amount in window.sum_lines().list_largest(_MOST_LINES)
+        ],
+        "work": {name: amount / count for name, amount in window.work.items()},
+        "recording_cost": cost,
+    }
 
 
-def _describe_device(process: Process) -> list[str]:
-    window, cost = find_account(process)
+def _describe_device(process: ProcessAccount) -> list[str]:
+    window, cost = process.correct()
     count = max(1, window.count)
     unit = "an iteration" if window.count else "in all"
-    wall = window.wall / count
-    causes = window.sum_causes()
-    lines = [_name_verdict(window), ""]
-    if window.count:
-        rest = sum(other.count for other in process.windows) - window.count
-        others = f"; {rest:,} others (warm-up, evaluation) are left out" if rest else ""
-        lines.append(f"{window.count:,} iterations of one kind were recorded{others}")
-    else:
-        lines.append("No iteration was found: nothing repeats in what the device was given")
+    lines = [name_verdict(window), "", _count_iterations(process, window)]
     busy = f"{_time(window.busy / count)} device busy ({100 * window.busy / window.wall:.0f} %)"
-    lines.append(f"{_time(wall)} {unit} = {busy}")
+    lines.append(f"{_time(window.wall / count)} {unit} = {busy}")
+    causes = window.sum_causes()
     for cause in CAUSES:
-        if causes[cause] / count > 0.002 * wall:
+        if causes[cause] > 0.002 * window.wall:
             lines.append(f"  + {_time(causes[cause] / count):>9}  idle: {cause}")
     if window.idle:
         lines += ["", f"Exposed idle by line of the program, {unit}"]
@@ -89,89 +81,82 @@ def _describe_device(process: Process) -> list[str]:
         for line, number in window.syncs.list_largest(4):
             exposed = _time(window.sync_idle[line] / count)
             lines.append(
-                f"  {number / count:6.1f}  {_name_place(line)}; {exposed} of idle begin in it"
+                f"  {number / count:7.1f}  {name_place(line)}; {exposed} of idle begin in it"
             )
-    work = [f"{window.work[name] / count:,.1f} {name}" for name in window.work if window.work[name]]
+    work = [f"{amount / count:,.1f} {name}" for name, amount in window.work.items() if amount]
     lines += ["", f"Work {unit}: {', '.join(work)}"]
-    if not window.work["launches"] and not window.work["graphs"]:
-        lines.append("CUPTI told of no calls, so gaps between kernels count as the host's")
+    if not window.work["launches"]:
+        lines.append("No calls were recorded, so gaps between kernels count as the host's")
     if cost is not None:
-        lines.append(f"While all was recorded (a fifth of the time) it took {cost:+.1f} %; "
+        lines.append(f"While all was recorded, a fifth of the time, it took {100 * cost:+.1f} %; "
                      "that is taken out")  # fmt: skip
     return lines
 
 
-def _name_verdict(window: Window) -> str:
-    """Who keeps whom waiting, and where to look first."""
-    share = 100 * (1 - window.busy / window.wall)
-    causes = window.sum_causes()
-    hosts = {cause: causes[cause] for cause in CAUSES if cause != GAP}
-    if sum(hosts.values()) < 0.05 * window.wall:
-        gaps = f", {share:.0f} % of it gaps between kernels" if share >= 5 else ""
-        return f"Device-bound: the device has work all the time{gaps}; look at its kernels"
-    top = max(hosts, key=lambda cause: hosts[cause])
-    kind = "Waiting for input" if top == WAIT else "Host-bound"
-    where = ""
-    if lines := window.sum_lines().list_largest(1):
-        where = f"; look first at {_name_place(lines[0][0])}"
-    return f"{kind}: the device idles {share:.0f} % of the time, most for {top}{where}"
+def _count_iterations(process: ProcessAccount, window: Window) -> str:
+    if not window.count:
+        return "No iteration was found: nothing repeats in what the device was given"
+    rest = sum(other.count for other in process.windows) - window.count
+    others = f"; {rest:,} others (warm-up, evaluation) are left out" if rest else ""
+    return f"{window.count:,} iterations of one kind were recorded{others}"
 
 
 def _list_lines(
-    idle: Sums[tuple[Place, str]], leaves: Sums[tuple[Place, Place]], count: float
+    amounts: Sums[tuple[Place, str]], leaves: Sums[tuple[Place, Place]], count: float
 ) -> list[str]:
     by_line: dict[Place, Sums[str]] = {}
-    for (line, cause), amount in idle.items():
+    for (line, cause), amount in amounts.items():
         by_line.setdefault(line, Sums())[cause] += amount
     totals = Sums({line: sum(causes.values()) for line, causes in by_line.items()})
     shown = []
     for line, amount in totals.list_largest(_MOST_LINES):
-        if amount < 0.005 * sum(totals.values()):
+        if amount <= 0.005 * sum(totals.values()):
             break
+        text = f"  {_time(amount / count):>9}  {name_place(line)}  "
+        text += by_line[line].list_largest(1)[0][0]
         below = Sums({leaf: value for (of, leaf), value in leaves.items() if of == line})
-        leaf, part = below.list_largest(1)[0]
-        cause = by_line[line].list_largest(1)[0][0]
-        text = f"  {_time(amount / count):>9}  {_name_place(line)}  {cause}"
+        leaf, part = below.list_largest(1)[0] if below else (line, 0.0)
         if leaf != line:
-            text += f"; {100 * part / max(amount, 1e-9):.0f} % in {_name_place(leaf)}"
+            text += f"; {100 * part / amount:.0f} % in {name_place(leaf)}"
         shown.append(text)
     return shown
 
 
-def _describe_host(process: Process) -> list[str]:
-    host: HostTime = process.host
-    wall = float(process.last_ns - process.first_ns)
-    scale = host.total / wall if wall else 1.0  # samples a nanosecond
+def _describe_host(process: ProcessAccount) -> list[str]:
+    host = process.host
+    scale = host.total / host.wall if host.wall else 1.0  # samples a nanosecond
     lines = ["No work on a GPU was seen: this is the time of the program's main thread", ""]
-    lines.append(f"{_time(wall)} in all")
+    lines.append(f"{_time(host.wall)} in all")
     for cause in CAUSES:
         amount = sum(value for (_, of), value in host.spent.items() if of == cause)
         if amount > 0.002 * host.total:
-            lines.append(f"  {_time(amount / scale):>9}  {cause}")
+            lines.append(f"  {_time(amount / scale):>11}  {cause}")
     lines += ["", "By line of the program"]
     return lines + _list_lines(host.spent, host.leaves, scale)
 
 
-def _describe_limits(watcher: Watcher, process: Process) -> list[str]:
-    lines = [""]
-    taken = max(1, watcher.taken)
-    lines.append(
-        f"{watcher.taken:,} samples, {watcher.took_ns / taken / 1e3:.0f} us each; "
-        f"{watcher.torn / (taken + watcher.torn):.1%} changed while they were read and are left out"
-    )
-    if watcher.lost or process.lost:
-        lines.append(f"Lost: {watcher.lost} samples, {process.lost} records of the device")
-    lines += [item.problem for item in watcher.processes.values() if item.problem][:3]
+def _describe_others(account: Account, main: ProcessAccount) -> list[str]:
+    """Other processes whose device worked, a line each."""
+    others = [item for item in account.processes if item.windows and item is not main]
+    lines = ["", "Other processes with a device"] if others else []
+    for item in others[:4]:
+        window, _ = item.correct()
+        lines.append(
+            f"  {item.pid}: {_time(window.wall / max(1, window.count))} an iteration, device busy "
+            f"{100 * window.busy / window.wall:.0f} %"
+        )
     return lines
 
 
-def _name_place(place: Place) -> str:
-    file, line, name = place
-    if place == UNKNOWN:
-        return "?"
-    parts = Path(file).parts
-    keep = 2 if "-packages" in file or "lib/python" in file else 1
-    return f"{'/'.join(parts[-keep:])}:{line} {name.rpartition('.')[2]}"
+def _describe_limits(account: Account) -> list[str]:
+    torn = account.torn / max(1, account.samples + account.torn)
+    lines = ["", f"{account.samples:,} samples of {account.sample_us:.0f} us; {torn:.1%} changed "
+             "while they were read and are left out"]  # fmt: skip
+    records = sum(item.lost for item in account.processes)
+    if account.lost or records:
+        lines.append(f"Lost: {account.lost:,} samples, {records:,} records of the device")
+    problems = dict.fromkeys(item.problem for item in account.processes if item.problem)
+    return lines + list(problems)[:3]
 
 
 def _time(ns: float) -> str:

@@ -22,3 +22,10 @@ class Sums(dict[Key, float]):
     def list_largest(self, count: int | None = None) -> list[tuple[Key, float]]:
         """So many, the largest first; all without a number."""
         return sorted(self.items(), key=lambda item: -item[1])[:count]
+
+    def keep_largest(self, count: int) -> None:
+        """Where there are twice as many, only so many stay."""
+        if len(self) > 2 * count:
+            kept = self.list_largest(count)
+            self.clear()
+            self.update(kept)

@@ -25,7 +25,7 @@ PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN = (
 CAUSES = (PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN)
 LAUNCH = "Launch"
 _NEAR_NS = 100_000
-_DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
+DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
 
 
 @dataclass(slots=True)
@@ -111,13 +111,12 @@ class Recorded:
 
 def analyse(recorded: Recorded, places: Places) -> Window | None:
     """None where the device did nothing."""
-    device = recorded.records[np.isin(recorded.records["kind"], _DEVICE_KINDS)]
+    device = sort_device(recorded)
     if not len(device):
         return None
     calls = _find_calls(recorded)
-    device = device[np.argsort(device["correlation"], kind="stable")]
     issued, thread = _find_launches(device, calls)
-    bounds, kinds = _find_iterations(recorded, device)
+    bounds, kinds = find_iterations(recorded, device)
     start, end = int(bounds[0]), int(bounds[-1])
     count = len(bounds) - 1 if kinds else 0
     window = Window(kinds=kinds, count=count, wall=float(end - start))
@@ -130,6 +129,21 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     launches = _select_calls(calls, recorded.names, LAUNCH)
     _count_work(window, device, launches, start, end)
     return window
+
+
+def sort_device(recorded: Recorded) -> np.ndarray:
+    """What the device did, in the order in which it was told to."""
+    device = recorded.records[np.isin(recorded.records["kind"], DEVICE_KINDS)]
+    ordered: np.ndarray = device[np.argsort(device["correlation"], kind="stable")]
+    return ordered
+
+
+def name_cause(sample: np.void, into_c: np.ndarray, *, may_wait: bool = True) -> str:
+    """What a thread does that is in no call of CUDA."""
+    is_in_c = bool(into_c[sample["opcode"] & 255])
+    if may_wait and chr(sample["state"]) in "SD":
+        return WAIT if is_in_c else GIL
+    return CPP if is_in_c else PYTHON
 
 
 def _find_calls(recorded: Recorded) -> np.ndarray:
@@ -158,7 +172,7 @@ def _find_launches(device: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, n
     return issued, thread
 
 
-def _find_iterations(recorded: Recorded, device: np.ndarray) -> tuple[np.ndarray, Counter[str]]:
+def find_iterations(recorded: Recorded, device: np.ndarray) -> tuple[np.ndarray, Counter[str]]:
     """When each begins on the device, with the end of the last, and what one is made of; start and
     end of all and nothing where none is found."""
     period = find_period(device["symbol"])
@@ -228,15 +242,13 @@ def _book_samples(
         elif is_copy:
             cause = COPY
         else:
-            into_c = bool(recorded.into_c[sample["opcode"] & 255])
-            sleeps = chr(sample["state"]) in "SD" and bool(has_python[at])
-            cause = (WAIT if into_c else GIL) if sleeps else (CPP if into_c else PYTHON)
+            cause = name_cause(sample, recorded.into_c, may_wait=bool(has_python[at]))
         stack = int(sample["stack"])
         line = places.find_users(stack)
         window.idle[line, cause] += each
         window.launched[line, cause] += float(near)
         window.leaves[line, places.find_leaf(stack)] += each
-        window.stacks[tuple(reversed(places.list_frames(stack)))] += each
+        window.stacks[places.list_outer(stack)] += each
 
 
 def _count_near(times: np.ndarray, calls: np.ndarray) -> np.ndarray:
