@@ -32,9 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--show", type=Path, metavar="FILE", help="report a run of before")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="keep what was found")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
-    parser.add_argument(
-        "--speedscope", type=Path, metavar="FILE", help="a flame graph of idle"
-    )
+    parser.add_argument("--speedscope", type=Path, metavar="FILE", help="a flame graph of idle")
     parser.add_argument("--chrome", type=Path, metavar="FILE", help="two iterations on a timeline")
     parser.add_argument(
         "--rate", type=float, default=1000.0, metavar="HZ", help="samples a second (1000)"
