@@ -66,8 +66,8 @@ bool Stacks::take(Numbers& numbers, News& news) {
   if (interpreter == 0) return true;  // it has not begun, or has ended
   if (!memory_.read(interpreter + layout_.interpreter_threads, thread)) return false;
   for (auto& [id, state] : threads_) state.seen = false;
-  const auto size =
-      static_cast<size_t>(std::max(layout_.thread_next, layout_.thread_native_id) + 8);
+  const size_t size =
+      static_cast<size_t>(std::max(layout_.thread_next, layout_.thread_native_id)) + 8;
   std::vector<char> head(size);
   for (size_t count = 0; thread != 0 && count < kMostThreads; ++count) {
     if (!memory_.read(thread, head.data(), size)) return count > 0;

@@ -38,8 +38,7 @@ constexpr int kLaunchesTimes = 4;  // as long as everything is recorded
 constexpr auto kSettle = 50ms;     // until what was launched while all was recorded has ended
 
 constexpr CUpti_ActivityKind kDeviceKinds[] = {
-    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_GRAPH_TRACE,
-    CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
 
 // Launches, copies, and calls that wait for the device.
 constexpr CUpti_CallbackId kRuntimeCalls[] = {
@@ -100,6 +99,7 @@ class Watch {
       write_problem(path, error.what());
       return;
     }
+    begin_calls();
     is_on_ = true;
     pthread_atfork(nullptr, nullptr, [] { instance().forget(); });
     std::atexit([] { instance().end(); });
@@ -141,12 +141,6 @@ class Watch {
     }
   }
 
-  template <size_t kCount>
-  void switch_calls(SingleCall call, const CUpti_CallbackId (&ids)[kCount], bool is_on) {
-    if (call == nullptr) return;
-    for (const CUpti_CallbackId id : ids) note_failure("a call", call(id, is_on ? 1 : 0));
-  }
-
   // Told once each, as a name; what CUPTI refuses is missing in the records.
   void note_failure(const std::string& what, CUptiResult result) {
     if (result == CUPTI_SUCCESS) return;
@@ -155,17 +149,18 @@ class Watch {
     file_.number("note: " + what + " is not recorded, CUPTI says " + (text ? text : "?"));
   }
 
-  // Calls stay on: they are few beside kernels, and what is switched while another thread is inside
-  // of a call may be lost. Where none came in though the device worked, they are switched anew.
-  void watch_calls() {
-    if (calls_ == 0 && work_ > 0) {
-      for (const bool is_on : {false, true}) {
-        switch_calls(runtime_call_, kRuntimeCalls, is_on);
-        switch_calls(driver_call_, kDriverCalls, is_on);
-      }
-    }
-    calls_ = 0;
-    work_ = 0;
+  // On before the first call of CUDA, and for good: what is switched on or off while the program is
+  // inside of a call may be lost, and where graph launches are switched after a graph was made, its
+  // replay ends in a segmentation fault (CUPTI of CUDA 13.0).
+  void begin_calls() {
+    for (const CUpti_CallbackId id : kRuntimeCalls) note_call(runtime_call_, id);
+    for (const CUpti_CallbackId id : kDriverCalls) note_call(driver_call_, id);
+    note_failure("a graph launch",
+                 library_->functions().cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE));
+  }
+
+  void note_call(SingleCall call, CUpti_CallbackId id) {
+    if (call != nullptr) note_failure("a call", call(id, 1));
   }
 
   void switch_work(bool is_on) {
@@ -178,10 +173,8 @@ class Watch {
   }
 
   void run() {
-    work_ = 1;  // so that calls are switched on
     bool goes_on = wait(kFirstWait);
     for (auto all_for = kShortest; goes_on; all_for = std::min(kLongest, all_for * 5 / 4)) {
-      watch_calls();
       switch_work(true);
       uint64_t start = read_clock();
       goes_on = wait(all_for);
@@ -235,9 +228,7 @@ class Watch {
     while (valid_bytes > 0 &&
            functions.cuptiActivityGetNextRecord(buffer, valid_bytes, &activity) == CUPTI_SUCCESS) {
       Record record;
-      if (!read(activity, record) || record.start_ns == 0) continue;
-      ++(record.kind == Kind::kCall ? calls_ : work_);
-      records.push_back(record);
+      if (read(activity, record) && record.start_ns != 0) records.push_back(record);
     }
     size_t lost = 0;
     functions.cuptiActivityGetNumDroppedRecords(context, stream, &lost);
@@ -316,8 +307,6 @@ class Watch {
   SingleCall driver_call_ = nullptr;
   ActivityFile file_;
   std::atomic<bool> is_on_ = false;
-  std::atomic<uint64_t> calls_ = 0;  // that came in since the last turn
-  std::atomic<uint64_t> work_ = 0;   // and what the device did
   std::mutex mutex_;
   std::condition_variable ends_;
   bool stops_ = false;

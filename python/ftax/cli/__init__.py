@@ -16,7 +16,7 @@ def main() -> None:
     if sys.argv[1:2] == ["run"]:  # it watches a program: torch is that one's affair
         from ftax_run.cli import main as run_program
 
-        run_program(sys.argv[2:], own=sys.executable)
+        run_program(sys.argv[2:])
     try:
         from ftax.cli.commands import app
         from ftax.cli.ending import run

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from ftax_run.errors import RunError
@@ -63,12 +62,14 @@ class ProcessAccount:
         """How long a steady iteration takes while only calls are recorded, in ns: from how many
         launches it makes, and how many are made in a second. None where that is not known."""
         window = self.find_steady()
-        rates = [rate for rate in self.rates if rate > 0]
-        if not rates or not window.count or not window.work["launches"]:
+        launches = window.work["launches"]
+        if not window.count or not launches:
             return None
-        usual = median(rates)
-        steady = [rate for rate in rates if 0.7 * usual < rate < 1.3 * usual]
-        return window.work["launches"] / window.count * 1e9 * len(steady) / sum(steady)
+        usual = launches * 1e9 / window.wall  # with all recorded: a little slower
+        steady = [rate for rate in self.rates if 0.9 * usual < rate < 1.5 * usual]
+        if not steady:
+            return None
+        return launches / window.count * 1e9 * len(steady) / sum(steady)
 
     def correct(self) -> tuple[Window, float | None]:
         """The steady state without what recording cost, and that cost as a share; None where it is

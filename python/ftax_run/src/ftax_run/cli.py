@@ -49,7 +49,7 @@ def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(words[:place]), list(words[place:])
 
 
-def make_command(program: list[str], own: str | None) -> list[str]:
+def make_command(program: list[str]) -> list[str]:
     """What is started."""
     if not program or program in (["-m"], ["--"]):
         raise RunError(f"no program is given: {_USAGE}")
@@ -57,7 +57,7 @@ def make_command(program: list[str], own: str | None) -> list[str]:
         return program[1:]
     if program[0] != "-m" and not Path(program[0]).exists():
         raise RunError(f"{program[0]} is not there: give a script, -m module, or -- command")
-    return [find_interpreter(own), *program]
+    return [find_interpreter(), *program]
 
 
 def watch(command: list[str], rate: float) -> Account:
@@ -73,7 +73,7 @@ def watch(command: list[str], rate: float) -> Account:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(words: Sequence[str], own: str | None = None) -> int:
+def run(words: Sequence[str]) -> int:
     """Run or show, print, and give the program's exit code, 128 and the number for a signal."""
     mine, program = split_options(words)
     options = make_parser().parse_args(mine)
@@ -82,7 +82,7 @@ def run(words: Sequence[str], own: str | None = None) -> int:
     else:
         if not 1 <= options.rate <= 20_000:
             raise RunError(f"--rate is {options.rate:g}: give 1 to 20000 samples a second")
-        account = watch(make_command(program, own), options.rate)
+        account = watch(make_command(program), options.rate)
     if options.output is not None:
         accounts.write(account, options.output)
     if options.speedscope is not None:
@@ -98,10 +98,10 @@ def run(words: Sequence[str], own: str | None = None) -> int:
     return account.exit_code if account.exit_code >= 0 else 128 - account.exit_code
 
 
-def main(words: Sequence[str] | None = None, own: str | None = None) -> None:
-    """The command `ftax-run`, and `ftax run` with ``own``, the interpreter that has ftax."""
+def main(words: Sequence[str] | None = None) -> None:
+    """The command `ftax-run`, and with ``words`` that of `ftax run`."""
     try:
-        sys.exit(run(sys.argv[1:] if words is None else words, own))
+        sys.exit(run(sys.argv[1:] if words is None else words))
     except RunError as error:
         print(f"ftax run: {error}", file=sys.stderr)
         sys.exit(2)

@@ -15,19 +15,21 @@ from types import FrameType
 from ftax_run.errors import RunError
 
 FOLDER = "FTAX_RUN_FOLDER"
+_TOOLS = frozenset({"uv", "pipx"})  # folders in which tools have environments for themselves
 _INJECTION = "CUDA_INJECTION64_PATH"
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def find_interpreter(own: str | None = None) -> str:
-    """The Python that the caller would get: that of VIRTUAL_ENV, else ``own`` if given, else the
-    first on the PATH, without the folder that this tool was installed into."""
+def find_interpreter() -> str:
+    """The Python that the caller means: that of VIRTUAL_ENV, else that of the environment which
+    this package was installed into; where that is a tool's alone (uvx, pipx), the first on the PATH
+    that is not its own."""
     if environment := os.environ.get("VIRTUAL_ENV"):
         return str(Path(environment) / "bin" / "python")
-    if own:
-        return own
-    tools = str(Path(sys.prefix) / "bin")
-    folders = [item for item in os.environ.get("PATH", "").split(os.pathsep) if item != tools]
+    if not _TOOLS.intersection(Path(sys.prefix).parts):
+        return sys.executable
+    own = str(Path(sys.prefix) / "bin")
+    folders = [item for item in os.environ.get("PATH", "").split(os.pathsep) if item != own]
     for name in ("python", "python3"):
         if found := shutil.which(name, path=os.pathsep.join(folders)):
             return found

@@ -88,8 +88,9 @@ def _describe_device(process: ProcessAccount) -> list[str]:
     if not window.work["launches"]:
         lines.append("No calls were recorded, so gaps between kernels count as the host's")
     if cost is not None:
-        lines.append(f"While all was recorded, a fifth of the time, it took {100 * cost:+.1f} %; "
-                     "that is taken out")  # fmt: skip
+        how = f"{abs(100 * cost):.1f} % {'longer' if cost > 0 else 'shorter'}"
+        out = "; that is taken out" if cost > 0 else ""
+        lines.append(f"While all was recorded, a fifth of the time, it took {how}{out}")
     return lines
 
 
