@@ -52,6 +52,8 @@ class ProcessAccount:
     host: HostTime = field(default_factory=HostTime)
     timeline: list[Event] = field(default_factory=list)
     lost: int = 0  # records of the device
+    left_out: int = 0  # iterations that were recorded while it was still getting faster
+    marked: int = 0  # iterations of which the program told
 
     def find_steady(self) -> Window:
         """The iterations that took most of the time; without any, all that was recorded."""
@@ -125,6 +127,7 @@ def write(account: Account, path: Path) -> None:
         processes.append(
             {"pid": item.pid, "command": item.command, "problem": item.problem, "windows": windows,
              "rates": item.rates, "lost": item.lost,
+             "left_out": item.left_out, "marked": item.marked,
              "timeline": [[e.row, e.name, e.start, e.end] for e in item.timeline],
              "host": {"total": host.total, "wall": host.wall,
                       **{name: list_pairs(getattr(host, name), _MOST_STACKS)
@@ -200,6 +203,8 @@ def read(path: Path) -> Account:
                 host,
                 [Event(*event) for event in item["timeline"]],
                 item["lost"],
+                item["left_out"],
+                item["marked"],
             )
         )
     return account

@@ -16,6 +16,7 @@ RECORD = np.dtype(
     ]
 )  # fmt: skip
 KERNEL, COPY, FILL, GRAPH, CALL, PHASE, LOST = range(1, 8)
+_MOST_MARKS = 1 << 16
 ALL, LAUNCHES, NOTHING = 1, 2, 3  # what a phase records
 
 
@@ -78,3 +79,28 @@ def _punch(path: Path, count: int) -> None:
         library.fallocate(file, keep_size | punch_hole, 0, count)
     finally:
         os.close(file)
+
+
+class MarkReader:
+    """Reads where the program says that its iterations begin and end (`ftax_run.iteration`)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._starts = np.empty(0, dtype=np.int64)
+
+    def read(self) -> int:
+        """How many iterations came since the last call."""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            content = file.read()
+        whole = len(content) // 16 * 16
+        self._offset += whole
+        starts = np.frombuffer(content[:whole], dtype="<u8")[::2].astype(np.int64)
+        self._starts = np.concatenate([self._starts, starts])[-_MOST_MARKS:]
+        return len(starts)
+
+    def select(self, start: int, end: int) -> np.ndarray:
+        """When those between two times begin."""
+        chosen: np.ndarray = self._starts[(self._starts >= start) & (self._starts < end)]
+        return chosen

@@ -97,7 +97,7 @@ def _describe_device(process: ProcessAccount) -> list[str]:
 def _count_iterations(process: ProcessAccount, window: Window) -> str:
     if not window.count:
         return "No iteration was found: nothing repeats in what the device was given"
-    rest = sum(other.count for other in process.windows) - window.count
+    rest = sum(other.count for other in process.windows) - window.count + process.left_out
     others = f"; {rest:,} others (warm-up, evaluation) are left out" if rest else ""
     return f"{window.count:,} iterations of one kind were recorded{others}"
 
@@ -127,6 +127,9 @@ def _describe_host(process: ProcessAccount) -> list[str]:
     host = process.host
     scale = host.total / host.wall if host.wall else 1.0  # samples a nanosecond
     lines = ["No work on a GPU was seen: this is the time of the program's main thread", ""]
+    if process.marked:
+        each = _time(host.wall / process.marked)
+        lines.append(f"{process.marked:,} iterations that the program marks, {each} each with all")
     lines.append(f"{_time(host.wall)} in all")
     for cause in CAUSES:
         amount = sum(value for (_, of), value in host.spent.items() if of == cause)

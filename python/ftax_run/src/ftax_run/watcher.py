@@ -3,6 +3,7 @@ and what was read is dropped, so that an hour takes no more memory than a minute
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import numpy as np
 
 from ftax_run import activities
 from ftax_run.account import Account, ProcessAccount
-from ftax_run.activities import ActivityReader
+from ftax_run.activities import ActivityReader, MarkReader
 from ftax_run.errors import UnknownPythonError
 from ftax_run.frames import Places, make_table
 from ftax_run.launch import list_processes, read_identity
@@ -24,6 +25,7 @@ from ftax_run.window import LAUNCH, Recorded, Window, analyse, name_cause
 _POLL_S = 0.02
 _DRAIN_EVERY = 5  # polls
 _KEEP_NS = 10_000_000_000  # of samples that no window has asked for
+_WARM_UP_NS = 2e9  # of what was recorded of one kind of iteration, at most
 _TRIES = 100  # polls in which a new process may become Python
 _MOST_KINDS = 32  # of iterations that are kept apart
 _MOST_KEYS = 4000  # of stacks and lines that are kept apart
@@ -41,6 +43,7 @@ class Process:
     records: list[np.ndarray] = field(default_factory=list)
     reader: ActivityReader | None = None
     last_window: Recorded | None = None
+    marks: MarkReader | None = None
     first_ns: int = 0
 
     @property
@@ -133,12 +136,16 @@ class Watcher:
         for index in np.unique(news.samples["process"]):
             process = self._by_index[int(index)]
             process.samples.append(news.samples[news.samples["process"] == index])
-        for path in self._folder.glob("*.activity"):
-            pid = int(path.name.partition("-")[0])
+        for path in self._folder.iterdir():
+            pid = int(re.split(r"[-.]", path.name)[0])
             process = self._processes.setdefault(pid, Process(ProcessAccount(pid)))
-            if process.reader is None:
+            if path.suffix == ".activity" and process.reader is None:
                 process.reader = ActivityReader(path)
+            elif path.suffix == ".marks" and process.marks is None:
+                process.marks = MarkReader(path)
         for process in self._processes.values():
+            if process.marks is not None:
+                process.account.marked += process.marks.read()
             if process.reader is None:
                 self._book_host(process)
             else:
@@ -174,12 +181,19 @@ class Watcher:
             account.rates.append(rate)
         elif kind == activities.ALL:
             recorded = Recorded(
-                account.pid, start, end, records, dict(reader.names), chosen, process.into_c
+                account.pid,
+                start,
+                end,
+                records,
+                dict(reader.names),
+                chosen,
+                process.into_c,
+                process.marks.select(start, end) if process.marks else np.empty(0, dtype=np.int64),
             )
             window = analyse(recorded, self.places)
             if window is not None:
                 process.last_window = recorded
-                _add_window(account.windows, window)
+                _add_window(account, window)
 
     def _book_host(self, process: Process) -> None:
         """Of a program without a device, where its main thread is."""
@@ -203,8 +217,15 @@ class Watcher:
             sums.keep_largest(_MOST_KEYS)
 
 
-def _add_window(windows: list[Window], window: Window) -> None:
+def _add_window(account: ProcessAccount, window: Window) -> None:
+    """To the iterations that do the same work. Those of before were warm-up where this one is much
+    faster, as long as there are few."""
+    windows = account.windows
     like = next((known for known in windows if known.is_like(window)), None)
+    if like is not None and like.wall < _WARM_UP_NS and window.is_faster(like):
+        account.left_out += like.count
+        windows.remove(like)
+        like = None
     if like is None:
         windows.append(window)
         if len(windows) > _MOST_KINDS:
