@@ -1,0 +1,150 @@
+"""Whether `ftax run` finds delays that were planted in programs, and what its watching costs.
+
+Each program of tests/programs runs by itself, watched, and watched with a delay in each of its five
+places. The place's line has to be the one with the largest increase of exposed idle, by the delay
+to 10 % or 30 us; a delay that the device hides (marked so in the program) adds nothing. The
+iteration is compared with the program's own clock, its exit code and last line with those without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ftax_run import account as accounts
+from ftax_run.account import Account
+from ftax_run.report import describe
+
+from ftax.errors import RunnerError
+from record import add_part_options, figure, make_parser, run_parts
+
+PROGRAMS = Path(__file__).parents[1] / "tests" / "programs"
+DELAY_US = 1000.0
+_PLANT = re.compile(r"\bplant\((\d)\)")
+
+
+def copy_programs(folder: Path) -> None:
+    """With what they share among installed packages: the line that calls it is the user's."""
+    shutil.copytree(PROGRAMS, folder / "programs", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "site-packages").mkdir()
+    (folder / "programs" / "support.py").rename(folder / "site-packages" / "support.py")
+
+
+def find_places(program: Path) -> dict[int, tuple[int, bool]]:
+    """Of each place its line, and whether the device hides what happens there."""
+    places = {}
+    for number, line in enumerate(program.read_text().splitlines(), 1):
+        if found := _PLANT.search(line):
+            places[int(found[1])] = (number, "# hidden" in line)
+    return places
+
+
+def run(folder: Path, words: list[str], *, watched: bool) -> tuple[dict[str, Any], Account | None]:
+    """The last line that the program prints, and what was found of it."""
+    record = folder / "run.jsonl"
+    watch = ["-m", "ftax_run", "-o", str(record), "--", sys.executable] if watched else []
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(
+        [str(folder / "site-packages"), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, *watch, *words], cwd=folder / "programs", env=environment,
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    if ended.returncode:
+        raise RunnerError(f"{words[0]} ended with {ended.returncode}: {ended.stderr[-300:]}")
+    said = json.loads(ended.stdout.splitlines()[-1])
+    return said, accounts.read(record) if watched else None
+
+
+def sum_lines(account: Account, program: str) -> dict[int, float]:
+    """Exposed idle of an iteration in microseconds, by line of the program."""
+    process = account.find_main()
+    if process is None or not process.windows:
+        raise RunnerError(f"no device was seen in {program}")
+    window, _ = process.correct()
+    found: dict[int, float] = {}
+    for (file, line, _), amount in window.sum_lines().items():
+        if Path(file).name == program:
+            found[line] = found.get(line, 0.0) + amount / max(1, window.count) / 1e3
+    return found
+
+
+def take(name: str, seconds: float) -> dict[str, Any]:
+    """All runs of one program."""
+    program = f"{name}.py"
+    words = [program, "--seconds", f"{seconds:g}", "--delay-us", f"{DELAY_US:g}"]
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        copy_programs(folder)
+        plain, _ = run(folder, words, watched=False)
+        watched, account = run(folder, words, watched=True)
+        again, _ = run(folder, words, watched=False)
+        assert account is not None
+        process = account.find_main()
+        assert process is not None
+        window, cost = process.correct()
+        before = sum_lines(account, program)
+        clock_us = min(plain["iteration_us"], again["iteration_us"])
+        iteration_us = window.wall / max(1, window.count) / 1e3
+        # The program's iteration may be a part of what repeats.
+        times = max(1, round(iteration_us / watched["iteration_us"]))
+        found: dict[str, Any] = {
+            "report": describe(account), "clock_us": [plain["iteration_us"], again["iteration_us"]],
+            "watched_clock_us": watched["iteration_us"], "cost": cost,
+            "slower": watched["iteration_us"] / clock_us - 1,
+            "iteration_error": iteration_us / times / watched["iteration_us"] - 1, "plants": {},
+        }  # fmt: skip
+        for place, (line, hidden) in find_places(PROGRAMS / program).items():
+            _, planted = run(folder, [*words, "--plant", str(place)], watched=True)
+            assert planted is not None
+            after = sum_lines(planted, program)
+            increases = {key: after.get(key, 0.0) - before.get(key, 0.0) for key in after | before}
+            largest = max(increases, key=lambda key: increases[key])
+            found["plants"][place] = {
+                "line": line, "hidden": hidden, "largest": largest,
+                "increase_us": increases.get(line, 0.0) / times,
+            }  # fmt: skip
+    return found
+
+
+def list_figures(parts: dict[str, dict[str, Any]]) -> list[Any]:
+    """Shares of the delays, and the worst programs."""
+    plants = [plant for part in parts.values() for plant in part["plants"].values()]
+    seen = [plant for plant in plants if not plant["hidden"]]
+    hidden = [plant for plant in plants if plant["hidden"]]
+    near = [abs(p["increase_us"] - DELAY_US) <= max(30, 0.1 * DELAY_US) for p in seen]
+    largest = [plant["line"] == plant["largest"] for plant in seen]
+    figures = [
+        figure("delays whose line grew most", 100 * sum(largest) / max(1, len(seen)), "%",
+               at_least=100),
+        figure("delays found to 10 % or 30 us", 100 * sum(near) / max(1, len(seen)), "%",
+               at_least=100),
+        figure("slower while watched, worst program",
+               100 * max(part["slower"] for part in parts.values()), "%", at_most=5),
+        figure("iteration against the program's clock, worst",
+               100 * max(abs(part["iteration_error"]) for part in parts.values()), "%", at_most=1),
+    ]  # fmt: skip
+    if hidden:
+        worst = max(abs(plant["increase_us"]) for plant in hidden)
+        figures.append(figure("hidden delays, most that is shown", worst, "us", at_most=30))
+    return figures
+
+
+def main() -> None:
+    """Run, print, save."""
+    parser = make_parser(__doc__)
+    add_part_options(parser, duration_s=8.0)
+    options = parser.parse_args()
+    names = [path.stem for path in sorted(PROGRAMS.glob("*.py")) if path.stem != "support"]
+    wanted = {name: (lambda name=name: take(name, options.duration)) for name in names}
+    run_parts(__file__, wanted, options, list_figures)
+
+
+if __name__ == "__main__":
+    main()
