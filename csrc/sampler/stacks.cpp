@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 
 namespace ftax::sampler {
 namespace {
 
 constexpr size_t kMostThreads = 256;
-constexpr int kTries = 4;
+constexpr int kTries = 8;
 constexpr size_t kMostFrames = 1000;
 constexpr size_t kMostStacks = 1 << 15;  // then all are forgotten, and get new numbers
 constexpr size_t kMostCodes = 1 << 16;
@@ -79,72 +80,83 @@ bool Stacks::take(Numbers& numbers, News& news) {
   return true;
 }
 
-// What changes while it is read is read again: code that runs in Python changes more often than
-// code that waits in C, and would be seen too seldom.
+// A stack is read twice, and what both readings have in common, from the outermost frame, is right:
+// the program ran on between them. Below that there is one frame more, of the second reading.
 void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news) {
   Thread& state = threads_[id];
   state.seen = true;
   for (int tries = 0; tries < kTries; ++tries) {
     const int64_t begin = read_clock();
-    uint64_t frame = 0;
-    if (!memory_.read(thread + layout_.thread_frame, frame)) return;
-    if (layout_.cframe_frame >= 0 && frame != 0 &&
-        !memory_.read(frame + layout_.cframe_frame, frame)) {
-      return;
-    }
-    if (frame == 0) return;  // it is in no Python
     const char letter = read_state(id, state);
-    if (!walk(thread, frame, numbers, news, state)) continue;
-    news.samples.push_back({.time_ns = begin,
-                            .process = index_,
-                            .thread = id,
-                            .stack = state.last_stack,
-                            .opcode = state.last_opcode,
-                            .state = static_cast<uint8_t>(letter),
-                            .reserved = 0,
-                            .took_ns = static_cast<uint64_t>(read_clock() - begin)});
+    uint64_t frame = 0;
+    if (!read_frame(thread, frame) || frame == 0) return;  // it is in no Python
+    copy_chunks(thread);
+    if (!walk(frame)) continue;
+    const std::vector<Place> first = places_;
+    if (!read_frame(thread, frame) || frame == 0) return;
+    copy_chunks(thread);
+    if (!walk(frame)) continue;
+    const auto differs =
+        std::mismatch(places_.rbegin(), places_.rend(), first.rbegin(), first.rend()).first;
+    if (differs == places_.rbegin()) continue;
+    if (differs != places_.rend()) {
+      places_.erase(places_.begin(), std::next(differs).base());
+    }
+    Sample sample{.time_ns = begin,
+                  .process = index_,
+                  .thread = id,
+                  .stack = 0,
+                  .opcode = 0,
+                  .state = static_cast<uint8_t>(letter),
+                  .reserved = 0,
+                  .took_ns = 0};
+    if (!number_stack(numbers, news, sample)) continue;
+    sample.took_ns = static_cast<uint64_t>(read_clock() - begin);
+    news.samples.push_back(sample);
     return;
   }
   ++news.torn;
 }
 
-// Leaves the number of the thread's stack in `state`.
-bool Stacks::walk(uint64_t thread, uint64_t frame, Numbers& numbers, News& news, Thread& state) {
+bool Stacks::read_frame(uint64_t thread, uint64_t& frame) {
+  if (!memory_.read(thread + layout_.thread_frame, frame)) return false;
+  return layout_.cframe_frame < 0 || frame == 0 ||
+         memory_.read(frame + layout_.cframe_frame, frame);
+}
+
+// Collects the code and the instruction of each frame, from the innermost.
+bool Stacks::walk(uint64_t frame) {
+  constexpr int8_t kOwnedByGenerator = 1;
   std::array<char, 256> own{};
-  chunks_.clear();
-  addresses_.clear();
-  instructions_.clear();
-  const uint64_t innermost = frame;
+  places_.clear();
+  int8_t owner = 0;
   for (size_t depth = 0; frame != 0; ++depth) {
     if (depth == kMostFrames) return false;
     const char* found = find_frame(frame, own);
     if (found == nullptr) return false;
-    const bool is_python =
-        read_at<int8_t>(found, layout_.frame_owner) != layout_.owned_by_c || layout_.owned_by_c < 0;
-    if (is_python) {
-      addresses_.push_back(read_at<uint64_t>(found, layout_.frame_code));
-      instructions_.push_back(read_at<uint64_t>(found, layout_.frame_instruction));
-      const bool stays = addresses_.size() == 1 && state.last_frame == innermost &&
-                         state.last_instruction == instructions_[0] && state.last_stack != 0 &&
-                         stacks_.size() < kMostStacks;
-      if (stays && depth == 0 && chunks_.empty()) return true;  // it waits where it waited
-      if (addresses_.size() == 1) copy_chunks(thread);
+    owner = read_at<int8_t>(found, layout_.frame_owner);
+    if (layout_.owned_by_c < 0 || owner != layout_.owned_by_c) {
+      places_.push_back({.code = read_at<uint64_t>(found, layout_.frame_code),
+                         .instruction = read_at<uint64_t>(found, layout_.frame_instruction)});
     }
     frame = read_at<uint64_t>(found, layout_.frame_previous);
   }
-  if (addresses_.empty() || !number_codes(numbers, news)) return false;
-  std::vector<uint64_t> key(addresses_.size());
-  for (size_t i = 0; i < key.size(); ++i) {
-    const uint64_t offset = instructions_[i] - (addresses_[i] + layout_.code_bytes);
+  // A generator has a caller; without one it has just ended.
+  return !places_.empty() && owner != kOwnedByGenerator;
+}
+
+bool Stacks::number_stack(Numbers& numbers, News& news, Sample& sample) {
+  if (!number_codes(numbers, news)) return false;
+  std::vector<uint64_t> key;
+  key.reserve(places_.size());
+  for (const Place& place : places_) {
+    const uint64_t offset =
+        place.instruction - (place.code + static_cast<uint64_t>(layout_.code_bytes));
     if (offset >= (1U << 28U)) return false;
-    key[i] = uint64_t{codes_.at(addresses_[i]).number} << 32U | offset;
+    key.push_back(uint64_t{codes_.at(place.code).number} << 32U | offset);
   }
-  uint16_t opcode = 0;
-  if (!memory_.read(instructions_[0], opcode)) return false;
-  if (stacks_.size() >= kMostStacks) {
-    stacks_.clear();
-    for (auto& [id, other] : threads_) other.last_stack = 0;
-  }
+  if (!memory_.read(places_[0].instruction, sample.opcode)) return false;
+  if (stacks_.size() >= kMostStacks) stacks_.clear();
   auto [found, is_new] = stacks_.try_emplace(std::move(key), 0);
   if (is_new) {
     found->second = ++numbers.stacks;
@@ -155,15 +167,13 @@ bool Stacks::walk(uint64_t thread, uint64_t frame, Numbers& numbers, News& news,
       news.stacks.push_back(static_cast<uint32_t>(item));
     }
   }
-  state.last_frame = innermost;
-  state.last_instruction = instructions_[0];
-  state.last_stack = found->second;
-  state.last_opcode = opcode;
+  sample.stack = found->second;
   return true;
 }
 
 // In one read a block, so that frames that belong together are of one moment.
 void Stacks::copy_chunks(uint64_t thread) {
+  chunks_.clear();
   uint64_t address = 0;
   if (!memory_.read(thread + layout_.thread_chunk, address)) return;
   uint64_t top = 0;
@@ -203,34 +213,41 @@ const char* Stacks::find_frame(uint64_t address, std::array<char, 256>& own) {
 // with what lies there.
 bool Stacks::number_codes(Numbers& numbers, News& news) {
   const size_t size = heads_.size();
-  std::vector<char> heads(size * addresses_.size());
-  std::vector<iovec> to(addresses_.size());
-  std::vector<iovec> from(addresses_.size());
-  for (size_t i = 0; i < addresses_.size(); ++i) {
+  std::vector<char> heads(size * places_.size());
+  std::vector<iovec> to(places_.size());
+  std::vector<iovec> from(places_.size());
+  for (size_t i = 0; i < places_.size(); ++i) {
     to[i] = {heads.data() + (i * size), size};
-    from[i] = {reinterpret_cast<void*>(addresses_[i]), size};
+    from[i] = {reinterpret_cast<void*>(places_[i].code), size};
   }
   if (!memory_.read_many(to, from)) return false;
   if (codes_.size() >= kMostCodes) codes_.clear();
-  for (size_t i = 0; i < addresses_.size(); ++i) {
+  for (size_t i = 0; i < places_.size(); ++i) {
     const char* head = heads.data() + (i * size);
-    if (read_at<uint64_t>(head, layout_.object_type) != code_type_) return false;
+    if (!is_code(head)) return false;
     const Code code{.filename = read_at<uint64_t>(head, layout_.code_filename),
                     .qualname = read_at<uint64_t>(head, layout_.code_qualname),
                     .line_table = read_at<uint64_t>(head, layout_.code_line_table),
                     .first_line = read_at<int32_t>(head, layout_.code_first_line),
                     .number = numbers.codes + 1};
-    const auto known = codes_.find(addresses_[i]);
+    const auto known = codes_.find(places_[i].code);
     if (known != codes_.end() && known->second.filename == code.filename &&
         known->second.qualname == code.qualname && known->second.line_table == code.line_table &&
         known->second.first_line == code.first_line) {
       continue;
     }
-    if (!describe(addresses_[i], code, news)) return false;
+    if (!describe(places_[i].code, code, news)) return false;
     ++numbers.codes;
-    codes_[addresses_[i]] = code;
+    codes_[places_[i].code] = code;
   }
   return true;
+}
+
+// What is free has the address of the next free block where its count of references was.
+bool Stacks::is_code(const char* head) const {
+  const auto references = read_at<uint64_t>(head, 0);
+  return references > 0 && references < (uint64_t{1} << 40U) &&
+         read_at<uint64_t>(head, layout_.object_type) == code_type_;
 }
 
 bool Stacks::describe(uint64_t address, const Code& code, News& news) {
@@ -250,9 +267,9 @@ bool Stacks::describe(uint64_t address, const Code& code, News& news) {
   append_hex(line, table.data(), table.size());
   // All of it may have been freed meanwhile, and be something else.
   std::vector<char> again(heads_.size());
-  if (!memory_.read(address, again.data(), again.size()) ||
-      read_at<uint64_t>(again.data(), layout_.object_type) != code_type_ ||
+  if (!memory_.read(address, again.data(), again.size()) || !is_code(again.data()) ||
       read_at<uint64_t>(again.data(), layout_.code_filename) != code.filename ||
+      read_at<uint64_t>(again.data(), layout_.code_qualname) != code.qualname ||
       read_at<uint64_t>(again.data(), layout_.code_line_table) != code.line_table) {
     return false;
   }

@@ -63,10 +63,12 @@ class Stacks {
   };
   struct Thread {
     int file = -1;  // /proc/<pid>/task/<thread>/stat
-    uint64_t last_frame = 0, last_instruction = 0;
-    uint32_t last_stack = 0;
-    uint16_t last_opcode = 0;
     bool seen = false;
+  };
+  // Where a frame stands, as addresses in the process.
+  struct Place {
+    uint64_t code, instruction;
+    bool operator==(const Place&) const = default;
   };
   // Copies of the blocks of memory that a thread's frames lie in.
   struct Chunk {
@@ -75,11 +77,14 @@ class Stacks {
   };
 
   void take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news);
-  bool walk(uint64_t thread, uint64_t frame, Numbers& numbers, News& news, Thread& state);
+  bool read_frame(uint64_t thread, uint64_t& frame);
+  bool walk(uint64_t frame);
+  bool number_stack(Numbers& numbers, News& news, Sample& sample);
   void copy_chunks(uint64_t thread);
   const char* find_frame(uint64_t address, std::array<char, 256>& own);
   bool number_codes(Numbers& numbers, News& news);
   bool describe(uint64_t address, const Code& code, News& news);
+  [[nodiscard]] bool is_code(const char* head) const;
   bool read_text(uint64_t address, std::string& hex);
   char read_state(int32_t id, Thread& thread);
   void forget_ended();
@@ -93,8 +98,7 @@ class Stacks {
   std::map<std::vector<uint64_t>, uint32_t> stacks_;
   std::unordered_map<int32_t, Thread> threads_;
   std::vector<Chunk> chunks_;
-  // Of the stack that is being read, from the innermost frame.
-  std::vector<uint64_t> addresses_, instructions_;
+  std::vector<Place> places_;  // of the stack that is being read, from the innermost frame
   std::vector<char> heads_;
 };
 

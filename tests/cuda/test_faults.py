@@ -156,6 +156,7 @@ def test_memory_that_is_short_while_one_rung_is_prepared_costs_that_rung(
     check_that_the_process_is_usable()
 
 
+@pytest.mark.timing
 def test_memory_that_is_short_in_the_capture_costs_the_rungs_that_replay_it(
     model: Hungry,
     large: torch.Tensor,

@@ -31,6 +31,7 @@ _LIBRARY = re.compile(
 )
 UNKNOWN = ("?", 0, "?")
 _MOST_STACKS = 1 << 17
+_SHIMS = ("<shim>", "__init__")  # files of frames that Python puts between a class and its __init__
 
 
 def make_table(version: tuple[int, int]) -> np.ndarray:
@@ -87,7 +88,8 @@ class Places:
 
     def list_frames(self, stack: int) -> list[Place]:
         """From the innermost."""
-        return [self._find(*frame) for frame in self._stacks.get(stack, ())]
+        frames = (self._find(*frame) for frame in self._stacks.get(stack, ()))
+        return [frame for frame in frames if frame[0] not in _SHIMS]
 
     def _find(self, code: int, offset: int) -> Place:
         key = (code, offset)

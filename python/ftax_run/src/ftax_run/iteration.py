@@ -9,11 +9,12 @@ import array
 import atexit
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 _FOLDER = os.environ.get("FTAX_RUN_FOLDER")
-_BUFFERED = 128  # numbers, before they are written
+_WRITE_EVERY_NS = 20_000_000
 
 
 class iteration:
@@ -32,21 +33,29 @@ class iteration:
         trace: TracebackType | None,
     ) -> None:
         if _FOLDER:
-            _marks.extend((self._start, time.monotonic_ns()))
-            if len(_marks) >= _BUFFERED:
+            now = time.monotonic_ns()
+            _marks.extend((self._start, now))
+            if now - _last_write[0] > _WRITE_EVERY_NS:
                 _write()
 
 
 _marks = array.array("Q")
+_last_write = [0]
 
 
 def _write() -> None:
     content = _marks.tobytes()
     del _marks[:]
-    with (Path(str(_FOLDER)) / f"{os.getpid()}.marks").open("ab", buffering=0) as file:
+    _last_write[0] = time.monotonic_ns()
+    path = Path(str(_FOLDER)) / f"{os.getpid()}.marks"
+    with suppress(OSError), path.open("ab", buffering=0) as file:  # nobody watches any more
         file.write(content)
 
 
 if _FOLDER:
+    from multiprocessing import util
+
     atexit.register(_write)
+    # A forked worker of multiprocessing ends with its own finalizers and none of atexit's.
+    util.register_after_fork(iteration, lambda _: util.Finalize(None, _write, exitpriority=0))
     os.register_at_fork(after_in_child=lambda: _marks.__delitem__(slice(None)))

@@ -91,10 +91,12 @@ def list_processes(first: int) -> Iterator[int]:
             continue
 
 
-def read_identity(pid: int) -> tuple[int, int] | None:
-    """What is another where a process has become another program; None if it has ended."""
+def read_identity(pid: int) -> tuple[int, ...] | None:
+    """What is another where a process has become another program: its file, and where its stack
+    begins. None if it has ended."""
     try:
         status = os.stat(f"/proc/{pid}/exe")
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, int(fields[25])

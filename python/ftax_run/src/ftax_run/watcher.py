@@ -36,7 +36,7 @@ class Process:
     """One process that was seen, and what of it is not added up yet."""
 
     account: ProcessAccount
-    identity: tuple[int, int] | None = None
+    identity: tuple[int, ...] | None = None
     tries: int = 0
     python: PythonProcess | None = None
     samples: list[np.ndarray] = field(default_factory=list)

@@ -1,0 +1,190 @@
+"""Offsets in the memory of Python against what a compiler makes of its headers, and bytecodes
+against those that it names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ftax_run.errors import UnknownPythonError
+from ftax_run.frames import make_table
+from ftax_run.layouts import DESCRIBED_BYTES, FIELDS, find_layout
+from ftax_run.python_process import find_python
+
+Launch = Callable[..., subprocess.Popen[str]]
+Ask = Callable[..., str]
+
+SLEEP = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
+OFFSETS = r"""
+#define Py_BUILD_CORE 1
+#include <Python.h>
+#include <stddef.h>
+#include <stdio.h>
+#include "internal/pycore_frame.h"
+#include "internal/pycore_runtime.h"
+#include "internal/pycore_interp.h"
+
+#define SAY(name, value) printf("%s %ld\n", #name, (long)(value))
+#define FRAME(member) offsetof(struct _PyInterpreterFrame, member)
+
+int main(void) {
+  SAY(runtime_interpreter, offsetof(_PyRuntimeState, interpreters.main));
+  SAY(interpreter_threads, offsetof(PyInterpreterState, threads.head));
+  SAY(thread_next, offsetof(PyThreadState, next));
+  SAY(thread_native_id, offsetof(PyThreadState, native_thread_id));
+  SAY(thread_chunk, offsetof(PyThreadState, datastack_chunk));
+  SAY(frame_previous, FRAME(previous));
+  SAY(frame_owner, FRAME(owner));
+  SAY(frame_size, FRAME(localsplus));
+#if PY_VERSION_HEX >= 0x030d0000
+  SAY(thread_frame, offsetof(PyThreadState, current_frame));
+  SAY(cframe_frame, -1);
+  SAY(frame_code, FRAME(f_executable));
+  SAY(frame_instruction, FRAME(instr_ptr));
+#else
+  SAY(thread_frame, offsetof(PyThreadState, cframe));
+  SAY(cframe_frame, offsetof(_PyCFrame, current_frame));
+  SAY(frame_code, FRAME(f_code));
+  SAY(frame_instruction, FRAME(prev_instr));
+#endif
+#if PY_VERSION_HEX >= 0x030c0000
+  SAY(owned_by_c, FRAME_OWNED_BY_CSTACK);
+#else
+  SAY(owned_by_c, -1);
+#endif
+  SAY(object_type, offsetof(PyObject, ob_type));
+  SAY(code_filename, offsetof(PyCodeObject, co_filename));
+  SAY(code_qualname, offsetof(PyCodeObject, co_qualname));
+  SAY(code_first_line, offsetof(PyCodeObject, co_firstlineno));
+  SAY(code_line_table, offsetof(PyCodeObject, co_linetable));
+  SAY(code_bytes, offsetof(PyCodeObject, co_code_adaptive));
+  SAY(text_length, offsetof(PyASCIIObject, length));
+  SAY(text_state, offsetof(PyASCIIObject, state));
+  SAY(text_ascii, sizeof(PyASCIIObject));
+  SAY(text_compact, sizeof(PyCompactUnicodeObject));
+  SAY(bytes_size, offsetof(PyVarObject, ob_size));
+  SAY(bytes_data, offsetof(PyBytesObject, ob_sval));
+  return 0;
+}
+"""
+CHUNKS = r"""
+#include <Python.h>
+#include <stddef.h>
+#include <stdio.h>
+int main(void) {
+  printf("%zu %zu %zu", offsetof(_PyStackChunk, previous), offsetof(_PyStackChunk, size),
+         offsetof(_PyStackChunk, top));
+  return 0;
+}
+"""
+
+
+def compile_and_run(source: str, python: str, ask: Ask, folder: Path) -> str:
+    compiler = shutil.which("gcc")
+    include = Path(ask(python, "import sysconfig; print(sysconfig.get_path('include'))").strip())
+    if compiler is None or not (include / "internal").is_dir():
+        pytest.skip("there is no gcc, or there are no headers of this Python")
+    (folder / "say.c").write_text(source)
+    subprocess.run(
+        [
+            compiler, "-w", f"-I{include}", f"-I{include / 'internal'}", str(folder / "say.c"),
+            "-o", str(folder / "say"),
+        ],
+        check=True, timeout=60,
+    )  # fmt: skip
+    return subprocess.run(
+        [folder / "say"], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+    ).stdout
+
+
+def test_offsets_are_those_of_the_headers(
+    python: str, launch: Launch, ask: Ask, tmp_path: Path
+) -> None:
+    said = compile_and_run(OFFSETS, python, ask, tmp_path)
+    wanted = {name: int(value) for name, value in map(str.split, said.splitlines())}
+    found = find_python(launch(python, SLEEP).pid)
+    assert found is not None
+    assert dict(zip(FIELDS, found.layout, strict=True)) == wanted
+
+
+def test_heads_of_blocks_of_frames(python: str, ask: Ask, tmp_path: Path) -> None:
+    assert compile_and_run(CHUNKS, python, ask, tmp_path).split() == ["0", "8", "16"]
+
+
+@pytest.mark.parametrize("version", [(3, 9), (3, 10), (3, 14), (2, 7), (4, 0)])
+def test_versions_that_are_not_known(version: tuple[int, int]) -> None:
+    with pytest.raises(UnknownPythonError, match=f"{version[0]}.{version[1]}"):
+        find_layout(version, lambda count: b"xdebugpy" + bytes(count - 8))
+
+
+@pytest.mark.parametrize("version", [(3, 11), (3, 12)])
+def test_what_is_in_the_table_is_not_read(version: tuple[int, int]) -> None:
+    def read(count: int) -> bytes:
+        raise AssertionError(count)
+
+    layout = find_layout(version, read)
+    assert len(layout) == len(FIELDS)
+
+
+def test_a_python_that_does_not_describe_itself() -> None:
+    with pytest.raises(UnknownPythonError, match=r"3\.13"):
+        find_layout((3, 13), bytes)
+
+
+def test_a_free_threaded_python() -> None:
+    def read(count: int) -> bytes:
+        assert count == DESCRIBED_BYTES
+        return b"xdebugpy" + bytes(8) + (1).to_bytes(8, "little") + bytes(count - 24)
+
+    with pytest.raises(UnknownPythonError, match="free-threaded"):
+        find_layout((3, 13), read)
+
+
+def get_opcodes(python: str, ask: Ask) -> tuple[tuple[int, int], dict[str, int]]:
+    source = "import json, opcode, sys; print(json.dumps([sys.version_info[:2], opcode.opmap]))"
+    version, opcodes = json.loads(ask(python, source))
+    return (version[0], version[1]), opcodes
+
+
+def test_bytecodes_from_which_c_may_run(python: str, ask: Ask) -> None:
+    version, opcodes = get_opcodes(python, ask)
+    table = make_table(version)
+    assert table.shape == (256,)
+    assert table.dtype == bool
+    for name in ("CALL", "CALL_FUNCTION_EX", "BINARY_OP", "BINARY_SUBSCR", "STORE_SUBSCR"):
+        assert table[opcodes[name]], name
+    for name in (
+        "LOAD_FAST", "LOAD_CONST", "STORE_FAST", "RESUME", "CACHE", "NOP", "POP_TOP",
+        "RETURN_VALUE", "JUMP_BACKWARD",
+    ):  # fmt: skip
+        assert not table[opcodes[name]], name
+
+
+INTO_C = {
+    "once": "time.sleep(60)",
+    "often": "for seconds in [0.0] * 5000 + [60.0]:\n    time.sleep(seconds)",
+    "spread": "time.sleep(*[60])",
+    "product": (
+        "from decimal import Decimal, getcontext\n"
+        "getcontext().prec = 400_000\n"
+        "huge = Decimal(3) ** 100_000\n"
+        "while True:\n    huge * huge"
+    ),
+}
+
+
+@pytest.mark.parametrize("work", INTO_C)
+def test_samples_in_c_stand_at_such_a_bytecode(
+    python: str, launch: Launch, look: Callable[..., Any], ask: Ask, work: str
+) -> None:
+    version, _ = get_opcodes(python, ask)
+    program = launch(python, f"import time\nprint('ready', flush=True)\n{INTO_C[work]}\n")
+    seen = look([program.pid], seconds=0.3)
+    late = seen.samples[len(seen.samples) // 2 :]
+    assert np.mean(make_table(version)[late["opcode"] & 255]) > 0.95

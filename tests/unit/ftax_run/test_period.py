@@ -1,0 +1,95 @@
+"""Iterations of sequences that are made up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ftax_run.period import Period, find_period
+
+LAYER = np.arange(12)
+MODEL = np.concatenate([np.arange(100, 105), np.tile(LAYER, 12)])  # a head, and 12 equal layers
+
+
+@pytest.mark.parametrize(("length", "count"), [(2, 3), (10, 3), (10, 20), (1000, 4), (7, 5000)])
+def test_exact_repetition(length: int, count: int) -> None:
+    found = find_period(np.tile(np.arange(length) + 5, count))
+    assert found == Period(length, 0, length * count)
+    assert found.count == count
+
+
+@pytest.mark.parametrize("more", [1, 4, 9])
+def test_a_part_of_an_iteration_at_the_end(more: int) -> None:
+    found = find_period(np.tile(np.arange(10), 21)[: 200 + more])
+    assert found is not None
+    assert (found.length, found.count) == (10, 20)
+
+
+@pytest.mark.parametrize("turned", [0, 3, 70])
+def test_equal_layers_are_no_iteration(turned: int) -> None:
+    found = find_period(np.roll(np.tile(MODEL, 20), turned))
+    assert found is not None
+    assert (found.length, found.count) == (len(MODEL), 20)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("piece", [np.arange(40), MODEL], ids=["plain", "layers"])
+def test_some_work_is_other_work(piece: np.ndarray, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    symbols = np.tile(piece, 40)
+    replaced = random.random(len(symbols)) < 0.05
+    symbols[replaced] = random.integers(1000, 2000, replaced.sum())
+    found = find_period(symbols)
+    assert found is not None
+    assert found.length == len(piece)
+    assert found.count >= 10  # without a break: where much of an iteration is other work is one
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_repeats(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    assert find_period(random.permutation(3000)) is None
+    assert find_period(random.integers(0, 50, 3000)) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_too_little(count: int) -> None:
+    assert find_period(np.zeros(count, dtype=np.int64)) is None
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_few_iterations(count: int) -> None:
+    assert find_period(np.tile(np.arange(100), count)) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_warm_up_before_and_an_evaluation_after(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    step = random.permutation(60) + 100
+    before = random.integers(1000, 5000, 400)
+    after = np.tile(step[:25], 8)  # of the forward part alone
+    found = find_period(np.concatenate([before, np.tile(step, 50), after]))
+    assert found is not None
+    assert found.length == 60
+    assert abs(found.first - 400) <= 30
+    assert abs(found.last - 3400) <= 90
+    assert 49 <= found.count <= 51
+
+
+@pytest.mark.parametrize("count", [6, 100, 5000])
+def test_a_single_symbol(count: int) -> None:
+    found = find_period(np.full(count, 3))
+    assert found == Period(1, 0, count)
+    assert found.count == count
+
+
+def test_the_numbers_may_be_of_any_size() -> None:
+    names = np.array([2**63 + 1, 5, 2**64 - 1, 0], dtype=np.uint64)
+    assert find_period(np.tile(names, 10)) == Period(4, 0, 40)
+    assert find_period(np.tile(np.array([-3, 2, -(2**62)]), 10)) == Period(3, 0, 30)
+
+
+def test_a_long_sequence_is_not_looked_at_as_a_whole() -> None:
+    found = find_period(np.tile(np.arange(500), 1000))
+    assert found is not None
+    assert found.length == 500
+    assert found.count >= 200
