@@ -317,7 +317,7 @@ def _book_syncs(
 
 
 def _find_line(samples: np.ndarray, calls: np.ndarray, places: Places) -> Place:
-    """Where most of the samples stand that are nearest to these calls, at best within them."""
+    """Where the samples stand that are nearest to these calls, at best within them."""
     own = samples[samples["thread"] == calls["stream"][0]]
     if not len(own):
         return UNKNOWN
@@ -326,11 +326,11 @@ def _find_line(samples: np.ndarray, calls: np.ndarray, places: Places) -> Place:
     before = np.maximum(np.searchsorted(times, ends, "right") - 1, 0)
     after = np.minimum(before + 1, len(own) - 1)
     late, early = np.maximum(0, begins - times[before]), np.maximum(0, times[after] - ends)
-    nearest = np.where(late <= early, before, after)
-    order = np.argsort(np.minimum(late, early), kind="stable")
-    chosen = own["stack"][nearest[order[: max(3, len(order) // 20)]]]
-    lines = Counter(places.find_users(int(stack)) for stack in chosen)
-    return lines.most_common(1)[0][0]
+    nearest = own["stack"][np.where(late <= early, before, after)]
+    lines: Sums[Place] = Sums()
+    for stack, distance in zip(nearest, np.minimum(late, early), strict=True):
+        lines[places.find_users(int(stack))] += (1000 + float(distance)) ** -2  # ns
+    return lines.list_largest(1)[0][0]
 
 
 def _count_work(

@@ -1,0 +1,138 @@
+"""What was found is written, read back and said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ftax_run import account as accounts
+from ftax_run.account import Account, Event, HostTime, ProcessAccount
+from ftax_run.cli import make_command, run, split_options
+from ftax_run.errors import RunError
+from ftax_run.report import describe, make_verdict, name_verdict
+from ftax_run.sums import Sums
+from ftax_run.timeline import write_chrome, write_speedscope
+from ftax_run.window import CPP, PYTHON, WAIT, Window
+
+STEP, LOSS = ("train.py", 41, "step"), ("/env/site-packages/torch/nn/loss.py", 7, "Loss.forward")
+
+
+def make_window(cause: str = CPP, idle: float = 6e6, busy: float = 4e6) -> Window:
+    return Window(
+        count=10, wall=idle + busy, busy=busy, idle=Sums({(STEP, cause): idle}),
+        leaves=Sums({(STEP, LOSS): idle}), stacks=Sums({(STEP, LOSS): idle}),
+        syncs=Sums({STEP: 10.0}), sync_idle=Sums({STEP: 1e5}),
+        work=Sums({"kernels": 200.0, "launches": 200.0}), launched=Sums({(STEP, cause): 5.0}),
+    )  # fmt: skip
+
+
+def make_account(window: Window, rates: list[float] | None = None) -> Account:
+    process = ProcessAccount(
+        7, "python train.py", windows=[window], rates=rates or [],
+        timeline=[Event("device", "gemm", 0.0, 5e4)],
+    )  # fmt: skip
+    return Account(["python", "train.py"], 0, 100, 20.0, processes=[process])
+
+
+def test_a_record_is_what_was_written(tmp_path: Path) -> None:
+    account = make_account(make_window(), [21_000.0])
+    account.processes.append(
+        ProcessAccount(8, host=HostTime(5, 1e9, Sums({(STEP, PYTHON): 5.0}), Sums(), Sums()))
+    )
+    path = tmp_path / "run.jsonl"
+    accounts.write(account, path)
+    assert accounts.read(path) == account
+    assert len(path.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": "ftax run", "version": 99}'])
+def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text(content)
+    with pytest.raises(RunError, match=r"other\.jsonl is no record"):
+        accounts.read(path)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(RunError, match=r"nowhere\.jsonl cannot be read: No such file"):
+        accounts.read(Path("nowhere.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        (make_window(), "Host-bound: the device idles 60 % of the time, most for C++ below"),
+        (make_window(WAIT), "Waiting for input: the device idles 60 %"),
+        (make_window(idle=1e4), "Device-bound: the device is never kept waiting"),
+    ],
+)
+def test_the_first_sentence(window: Window, words: str) -> None:
+    assert name_verdict(window).startswith(words)
+    assert make_verdict(make_account(window))["verdict"] == words.partition(":")[0]
+
+
+def test_what_is_said_of_a_step() -> None:
+    text = "\n".join(describe(make_account(make_window())))
+    assert "1.00 ms an iteration = 400 us device busy (40 %)" in text
+    assert "600 us  train.py:41 step  C++ below Python; 100 % in nn/loss.py:7 forward" in text
+    assert "1.0  train.py:41 step; 10 us of idle begin in it" in text
+    assert len(text.splitlines()) <= 35
+
+
+def test_what_recording_cost_is_found_by_how_fast_it_launches() -> None:
+    # 20 launches in 1 ms while all is recorded, in 0.9 ms while only calls are.
+    account = make_account(make_window(), [5.0, 20 / 0.9e-3, 20 / 0.9e-3, 900_000.0])
+    window, cost = account.processes[0].correct()
+    assert cost == pytest.approx(1 / 0.9 - 1)
+    assert window.wall / window.count == pytest.approx(0.9e6)
+    assert "it took 11.1 % longer; that is taken out" in "\n".join(describe(account))
+    assert make_account(make_window(), [5.0]).processes[0].correct()[1] is None
+
+
+def test_forms_for_other_programs(tmp_path: Path) -> None:
+    account = make_account(make_window())
+    write_chrome(account, tmp_path / "chrome.json")
+    (event,) = json.loads((tmp_path / "chrome.json").read_text())["traceEvents"]
+    assert (event["name"], event["tid"], event["dur"]) == ("gemm", "device", 50.0)
+    write_speedscope(account, tmp_path / "scope.json")
+    scope = json.loads((tmp_path / "scope.json").read_text())
+    (profile,) = scope["profiles"]
+    frames = [scope["shared"]["frames"][place]["name"] for place in profile["samples"][0]]
+    assert frames == ["step", "Loss.forward"]
+    assert profile["weights"] == [6e6]
+
+
+def test_the_programs_options_are_its_own() -> None:
+    words = ["--rate", "50", "-o", "a", "train.py", "--rate", "7", "-o", "b"]
+    assert split_options(words) == (words[:4], words[4:])
+    assert split_options(["--json", "--", "make", "-j"]) == (["--json"], ["--", "make", "-j"])
+    assert split_options(["-m", "json.tool", "-h"]) == ([], ["-m", "json.tool", "-h"])
+    assert make_command(["--", "make", "-j"]) == ["make", "-j"]
+
+
+@pytest.mark.parametrize("words", [[], ["-m"], ["--"], ["--rate", "9"]])
+def test_no_program(words: list[str]) -> None:
+    with pytest.raises(RunError, match="no program is given"):
+        run(words)
+
+
+def test_a_rate_that_no_thread_could_keep() -> None:
+    with pytest.raises(RunError, match="--rate is 1e\\+06: give 1 to 20000"):
+        run(["--rate", "1000000", __file__])
+
+
+def test_a_run_of_before_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.jsonl"
+    accounts.write(make_account(make_window()), path)
+    assert run(["--show", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["iterations"] == 10
+
+
+def test_sums_keep_the_largest() -> None:
+    sums = Sums({str(key): float(key) for key in range(9)})
+    sums.keep_largest(5)
+    assert len(sums) == 9
+    sums.keep_largest(4)
+    assert sorted(sums) == ["5", "6", "7", "8"]
+    assert sums["none"] == 0.0

@@ -1,0 +1,144 @@
+"""The join, against streams that were recorded on an H100 and an H200."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ftax_run.frames import Place, Places
+from ftax_run.window import GAP, SYNC, Recorded, Window, analyse
+
+STREAMS = Path(__file__).parent / "streams"
+
+
+class Known(Places):
+    """Stacks that were written down."""
+
+    def __init__(self, stacks: dict[int, list[Place]]) -> None:
+        super().__init__()
+        self._written = stacks
+
+    def list_frames(self, stack: int) -> list[Place]:
+        return self._written[stack]
+
+
+def load(name: str) -> tuple[Recorded, Known]:
+    with np.load(STREAMS / f"{name}.npz") as stream:
+        records, samples = stream["records"], stream["samples"]
+        meta = json.loads(stream["meta"].tobytes())
+    into_c = np.zeros(256, dtype=bool)
+    into_c[meta["into_c"]] = True
+    places: list[Place] = [(file, line, function) for file, line, function in meta["places"]]
+    stacks = {int(key): [places[place] for place in found] for key, found in meta["stacks"].items()}
+    names = {int(key): name for key, name in meta["names"].items()}
+    recorded = Recorded(
+        meta["pid"], meta["start"], meta["end"], records, names, samples, into_c,
+        np.empty(0, dtype=np.int64),
+    )  # fmt: skip
+    return recorded, Known(stacks)
+
+
+def join(name: str) -> Window:
+    window = analyse(*load(name))
+    assert window is not None
+    return window
+
+
+def test_a_delay_in_an_eager_loop() -> None:
+    window = join("eager_planted_1ms")
+    lines = {place[1:]: amount / window.count for place, amount in window.sum_lines().items()}
+    assert lines[17, "busy"] == pytest.approx(1e6, rel=0.15)
+    assert window.work["kernels"] / window.count == pytest.approx(146, abs=0.5)
+    assert window.work["launches"] / window.count == pytest.approx(146, abs=0.5)
+    assert 0.08 < window.busy / window.wall < 0.14
+    # Two synchronisations, of the answer and of the copy of the input that follows at once.
+    assert sum(window.syncs.values()) == 2 * window.count
+    assert {place[2] for place in window.syncs} <= {"prepare", "post"}
+
+
+def test_a_delay_before_the_replay_of_a_graph() -> None:
+    window = join("graph_planted_half_ms")
+    lines = {place[1:]: amount / window.count for place, amount in window.sum_lines().items()}
+    assert lines[17, "busy"] == pytest.approx(0.5e6, rel=0.1)
+    assert window.wall / window.count == pytest.approx(1.09e6, rel=0.02)
+    assert window.busy / window.count == pytest.approx(0.56e6, rel=0.02)
+    assert window.work["graphs"] == pytest.approx(window.count, abs=1)
+
+
+def test_a_program_that_the_device_bounds_is_not_called_idle() -> None:
+    window = join("device_bound")
+    assert window.busy / window.wall > 0.95
+    causes = window.sum_causes()
+    assert sum(causes.values()) - causes[GAP] < 0.01 * window.wall
+
+
+def test_backward_is_of_the_line_that_calls_it() -> None:
+    recorded, places = load("accumulate")
+    window = analyse(recorded, places)
+    assert window is not None
+    (line, _), *_ = window.sum_lines().list_largest()
+    assert line[2].endswith("micro_batch")
+    assert line[0] == "accumulate.py"
+
+
+@pytest.mark.parametrize(
+    "name", ["eager_planted_1ms", "graph_planted_half_ms", "device_bound", "accumulate"]
+)
+def test_the_parts_are_the_whole(name: str) -> None:
+    window = join(name)
+    assert window.busy + sum(window.sum_causes().values()) == pytest.approx(window.wall, rel=1e-6)
+    assert sum(window.stacks.values()) == pytest.approx(sum(window.idle.values()))
+
+
+def test_iterations_that_the_program_marks() -> None:
+    recorded, places = load("eager_planted_1ms")
+    marks = np.arange(10_000_000, 210_000_000, 20_000_000, dtype=np.int64)
+    window = analyse(
+        Recorded(
+            recorded.pid, recorded.start, recorded.end, recorded.records, recorded.names,
+            recorded.samples, recorded.into_c, marks,
+        ),
+        places,
+    )  # fmt: skip
+    assert window is not None
+    assert (window.count, window.wall) == (len(marks) - 1, marks[-1] - marks[0])
+
+
+def test_what_recording_cost_is_taken_out_where_launches_are() -> None:
+    window = join("eager_planted_1ms")
+    excess = 0.1 * window.wall
+    found = window.take_out(excess)
+    assert window.wall - found.wall == pytest.approx(excess, rel=0.05)
+    before, after = window.sum_lines(), found.sum_lines()
+    (busy,) = (place for place in before if place[2] == "busy")
+    # A delay launches nothing, but at its ends.
+    assert 1 - after[busy] / before[busy] < 0.05
+    assert window.take_out(-excess) is window
+
+
+def test_without_calls_it_is_the_hosts_until_the_work_begins() -> None:
+    recorded, places = load("eager_planted_1ms")
+    records = recorded.records[recorded.records["kind"] != 5]
+    window = analyse(
+        Recorded(
+            recorded.pid, recorded.start, recorded.end, records, recorded.names,
+            recorded.samples, recorded.into_c, recorded.marks,
+        ),
+        places,
+    )  # fmt: skip
+    assert window is not None
+    assert window.gaps == 0
+    assert window.sum_causes()[SYNC] == 0
+    lines = {place[2]: amount / window.count for place, amount in window.sum_lines().items()}
+    assert lines["busy"] == pytest.approx(1e6, rel=0.15)
+
+
+def test_nothing_on_the_device_is_no_window() -> None:
+    recorded, places = load("device_bound")
+    empty = Recorded(
+        recorded.pid, recorded.start, recorded.end, recorded.records[:0], {}, recorded.samples,
+        recorded.into_c, recorded.marks,
+    )  # fmt: skip
+    assert analyse(empty, places) is None
