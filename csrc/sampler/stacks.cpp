@@ -27,7 +27,7 @@ int64_t read_clock() {
 }
 
 template <typename Value>
-Value read_at(const char* memory, int32_t offset) {
+Value read_at(const char* memory, uint32_t offset) {
   Value value;
   std::memcpy(&value, memory + offset, sizeof(Value));
   return value;
@@ -51,7 +51,7 @@ Stacks::Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime,
       runtime_(runtime),
       code_type_(code_type),
       memory_(pid) {
-  heads_.resize(static_cast<size_t>(layout.code_bytes));
+  heads_.resize(layout.code_bytes);
 }
 
 Stacks::~Stacks() {
@@ -67,8 +67,7 @@ bool Stacks::take(Numbers& numbers, News& news) {
   if (interpreter == 0) return true;  // it has not begun, or has ended
   if (!memory_.read(interpreter + layout_.interpreter_threads, thread)) return false;
   for (auto& [id, state] : threads_) state.seen = false;
-  const size_t size =
-      static_cast<size_t>(std::max(layout_.thread_next, layout_.thread_native_id)) + 8;
+  const size_t size = size_t{std::max(layout_.thread_next, layout_.thread_native_id)} + 8;
   std::vector<char> head(size);
   for (size_t count = 0; thread != 0 && count < kMostThreads; ++count) {
     if (!memory_.read(thread, head.data(), size)) return count > 0;
@@ -121,7 +120,7 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
 bool Stacks::read_frame(uint64_t thread, uint64_t& frame) {
   if (!memory_.read(thread + layout_.thread_frame, frame)) return false;
   return layout_.cframe_frame < 0 || frame == 0 ||
-         memory_.read(frame + layout_.cframe_frame, frame);
+         memory_.read(frame + static_cast<uint64_t>(layout_.cframe_frame), frame);
 }
 
 // Collects the code and the instruction of each frame, from the innermost.
@@ -150,8 +149,7 @@ bool Stacks::number_stack(Numbers& numbers, News& news, Sample& sample) {
   std::vector<uint64_t> key;
   key.reserve(places_.size());
   for (const Place& place : places_) {
-    const uint64_t offset =
-        place.instruction - (place.code + static_cast<uint64_t>(layout_.code_bytes));
+    const uint64_t offset = place.instruction - (place.code + layout_.code_bytes);
     if (offset >= (1U << 28U)) return false;
     key.push_back(uint64_t{codes_.at(place.code).number} << 32U | offset);
   }
@@ -198,7 +196,7 @@ void Stacks::copy_chunks(uint64_t thread) {
 
 // In a copy, else read into `own` (frames of generators lie elsewhere).
 const char* Stacks::find_frame(uint64_t address, std::array<char, 256>& own) {
-  const auto size = static_cast<size_t>(layout_.frame_size);
+  const size_t size = layout_.frame_size;
   for (const Chunk& chunk : chunks_) {
     // What was read of a stack that changes may be any number, so no sum is made with it.
     if (address >= chunk.address && chunk.copy.size() >= size &&
