@@ -48,7 +48,7 @@ def ftax(
     """What comes before the name of a command."""
 
 
-@app.command("run", add_help_option=False)
+@app.command("run")
 def run() -> None:
     """Run a program unchanged, and say which lines keep its GPU waiting (`ftax run --help`)."""
     # For the list of commands: `ftax.cli.main` hands it to ftax_run.
