@@ -79,8 +79,9 @@ bool Stacks::take(Numbers& numbers, News& news) {
   return true;
 }
 
-// A stack is read twice, and what both readings have in common, from the outermost frame, is right:
-// the program ran on between them. Below that there is one frame more, of the second reading.
+// A stack is read twice, and what both readings have in common, from the outermost frame, counts:
+// the program runs on meanwhile, so a single reading may mix two moments. So does the frame below
+// that if it is of the same function in both, and has only gone on.
 void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news) {
   Thread& state = threads_[id];
   state.seen = true;
@@ -95,12 +96,11 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
     if (!read_frame(thread, frame) || frame == 0) return;
     copy_chunks(thread);
     if (!walk(frame)) continue;
-    const auto differs =
-        std::mismatch(places_.rbegin(), places_.rend(), first.rbegin(), first.rend()).first;
-    if (differs == places_.rbegin()) continue;
-    if (differs != places_.rend()) {
-      places_.erase(places_.begin(), std::next(differs).base());
-    }
+    auto [end, other] =
+        std::mismatch(places_.rbegin(), places_.rend(), first.rbegin(), first.rend());
+    if (end != places_.rend() && other != first.rend() && end->code == other->code) ++end;
+    if (end == places_.rbegin()) continue;
+    places_.erase(places_.begin(), end.base());
     Sample sample{.time_ns = begin,
                   .process = index_,
                   .thread = id,
