@@ -1,3 +1,13 @@
+# ftax_find_cupti_headers(<more directories>...) looks for cupti.h and cuda.h.
+macro(ftax_find_cupti_headers)
+  foreach(_header cupti cuda)
+    string(TOUPPER "FTAX_${_header}_H_INCLUDE" _variable)
+    find_path(${_variable} ${_header}.h NO_DEFAULT_PATH HINTS ENV CUDA_HOME ENV CUDA_PATH
+      PATHS ${ARGN} /usr/local/cuda
+      PATH_SUFFIXES include extras/CUPTI/include targets/${CMAKE_HOST_SYSTEM_PROCESSOR}-linux/include)
+  endforeach()
+endmacro()
+
 # The tracing of kernels: needs the header cupti.h, no GPU and no library (that is opened at run
 # time). It is a library of its own, outside the extension, so that the C++ tests drive it against a
 # fake CUPTI on any machine that has the header.
@@ -8,12 +18,7 @@ function(ftax_add_cupti)
   if(TARGET ftax_cupti)
     return()
   endif()
-  foreach(_header cupti cuda)
-    string(TOUPPER "FTAX_${_header}_H_INCLUDE" _variable)
-    find_path(${_variable} ${_header}.h NO_DEFAULT_PATH HINTS ENV CUDA_HOME ENV CUDA_PATH
-      PATHS ${ARGN} /usr/local/cuda
-      PATH_SUFFIXES include extras/CUPTI/include targets/${CMAKE_HOST_SYSTEM_PROCESSOR}-linux/include)
-  endforeach()
+  ftax_find_cupti_headers(${ARGN})
   if(NOT FTAX_CUPTI_H_INCLUDE OR NOT FTAX_CUDA_H_INCLUDE)
     message(STATUS "ftax: cupti.h or cuda.h not found, the tracing of kernels is left out (set "
       "CUDA_HOME to a toolkit)")

@@ -1,18 +1,17 @@
 // A thread that samples the Python stacks of other processes (or of this one), and the C functions
 // by which Python drives it. It has neither torch nor Python's interface, takes no lock of Python,
-// and stops nobody: it only reads memory.
-#include <pthread.h>
-
+// and stops no thread: it only reads memory.
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <ctime>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "core/quiet_thread.h"
 #include "sampler/stacks.h"
 
 namespace ftax::sampler {
@@ -23,13 +22,7 @@ constexpr size_t kMostSamples = 1 << 20;  // that wait to be handed over; more a
 class Sampler {
  public:
   explicit Sampler(int64_t period_ns) : period_ns_(period_ns) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);  // signals are the program's, but for those of faults of our own
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = start_quiet_thread([this] { run(); });
   }
 
   ~Sampler() {
@@ -43,11 +36,9 @@ class Sampler {
     return last_index_;
   }
 
-  void drain(News& taken, uint64_t& lost) {
+  News drain() {
     const std::lock_guard lock(mutex_);
-    taken = {};
-    std::swap(taken, news_);
-    lost = lost_;
+    return std::exchange(news_, {});
   }
 
  private:
@@ -61,7 +52,7 @@ class Sampler {
       nanosleep(&time, nullptr);
       const std::lock_guard lock(mutex_);
       if (news_.samples.size() > kMostSamples) {
-        ++lost_;
+        ++news_.lost;
         continue;
       }
       std::erase_if(processes_, [&](auto& process) { return !process->take(numbers_, news_); });
@@ -75,7 +66,6 @@ class Sampler {
   int32_t last_index_ = -1;
   Numbers numbers_;
   News news_;
-  uint64_t lost_ = 0;
   std::thread thread_;
 };
 
@@ -113,7 +103,7 @@ FTAX_EXPORT int32_t ftax_sampler_add(void* handle, int32_t pid, const ftax::samp
 // What it gives is valid until the next call.
 FTAX_EXPORT void ftax_sampler_drain(void* handle, FtaxNews* news) {
   auto& [sampler, taken] = *static_cast<Handle*>(handle);
-  sampler.drain(taken, news->lost);
+  taken = sampler.drain();
   *news = {.samples = taken.samples.data(),
            .sample_count = taken.samples.size(),
            .stacks = taken.stacks.data(),
@@ -121,7 +111,7 @@ FTAX_EXPORT void ftax_sampler_drain(void* handle, FtaxNews* news) {
            .codes = taken.codes.data(),
            .code_bytes = taken.codes.size(),
            .torn = taken.torn,
-           .lost = news->lost};
+           .lost = taken.lost};
 }
 
 FTAX_EXPORT void ftax_sampler_stop(void* handle) { delete static_cast<Handle*>(handle); }

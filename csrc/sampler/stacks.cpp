@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <iterator>
+
+#include "core/clock.h"
 
 namespace ftax::sampler {
 namespace {
@@ -19,12 +20,6 @@ constexpr size_t kMostCodes = 1 << 16;
 constexpr size_t kMostChunk = 1 << 20;
 constexpr int64_t kMostText = 4096;
 constexpr int64_t kMostTable = 1 << 20;
-
-int64_t read_clock() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
 
 template <typename Value>
 Value read_at(const char* memory, uint32_t offset) {
@@ -50,9 +45,7 @@ Stacks::Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime,
       layout_(layout),
       runtime_(runtime),
       code_type_(code_type),
-      memory_(pid) {
-  heads_.resize(layout.code_bytes);
-}
+      memory_(pid) {}
 
 Stacks::~Stacks() {
   for (const auto& [id, thread] : threads_) {
@@ -86,7 +79,7 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
   Thread& state = threads_[id];
   state.seen = true;
   for (int tries = 0; tries < kTries; ++tries) {
-    const int64_t begin = read_clock();
+    const int64_t begin = now_ns();
     const char letter = read_state(id, state);
     uint64_t frame = 0;
     if (!read_frame(thread, frame) || frame == 0) return;  // it is in no Python
@@ -110,7 +103,7 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
                   .reserved = 0,
                   .took_ns = 0};
     if (!number_stack(numbers, news, sample)) continue;
-    sample.took_ns = static_cast<uint64_t>(read_clock() - begin);
+    sample.took_ns = static_cast<uint64_t>(now_ns() - begin);
     news.samples.push_back(sample);
     return;
   }
@@ -210,7 +203,7 @@ const char* Stacks::find_frame(uint64_t address, std::array<char, 256>& own) {
 // Code objects die and their addresses come back, so a name is looked up by its address together
 // with what lies there.
 bool Stacks::number_codes(Numbers& numbers, News& news) {
-  const size_t size = heads_.size();
+  const size_t size = layout_.code_bytes;
   std::vector<char> heads(size * places_.size());
   std::vector<iovec> to(places_.size());
   std::vector<iovec> from(places_.size());
@@ -221,35 +214,31 @@ bool Stacks::number_codes(Numbers& numbers, News& news) {
   if (!memory_.read_many(to, from)) return false;
   if (codes_.size() >= kMostCodes) codes_.clear();
   for (size_t i = 0; i < places_.size(); ++i) {
-    const char* head = heads.data() + (i * size);
-    if (!is_code(head)) return false;
-    const Code code{.filename = read_at<uint64_t>(head, layout_.code_filename),
-                    .qualname = read_at<uint64_t>(head, layout_.code_qualname),
-                    .line_table = read_at<uint64_t>(head, layout_.code_line_table),
-                    .first_line = read_at<int32_t>(head, layout_.code_first_line),
-                    .number = numbers.codes + 1};
+    Code code{};
+    if (!parse_code(heads.data() + (i * size), code)) return false;
     const auto known = codes_.find(places_[i].code);
-    if (known != codes_.end() && known->second.filename == code.filename &&
-        known->second.qualname == code.qualname && known->second.line_table == code.line_table &&
-        known->second.first_line == code.first_line) {
-      continue;
-    }
-    if (!describe(places_[i].code, code, news)) return false;
-    ++numbers.codes;
-    codes_[places_[i].code] = code;
+    if (known != codes_.end() && known->second.code == code) continue;
+    const uint32_t number = numbers.codes + 1;
+    if (!describe(places_[i].code, code, number, news)) return false;
+    codes_[places_[i].code] = {.code = code, .number = number};
+    numbers.codes = number;
   }
   return true;
 }
 
 // What is free has the address of the next free block where its count of references was.
-bool Stacks::is_code(const char* head) const {
+bool Stacks::parse_code(const char* head, Code& code) const {
   const auto references = read_at<uint64_t>(head, 0);
+  code = {.filename = read_at<uint64_t>(head, layout_.code_filename),
+          .qualname = read_at<uint64_t>(head, layout_.code_qualname),
+          .line_table = read_at<uint64_t>(head, layout_.code_line_table),
+          .first_line = read_at<int32_t>(head, layout_.code_first_line)};
   return references > 0 && references < (uint64_t{1} << 40U) &&
          read_at<uint64_t>(head, layout_.object_type) == code_type_;
 }
 
-bool Stacks::describe(uint64_t address, const Code& code, News& news) {
-  std::string line = std::to_string(code.number) + ' ' + std::to_string(code.first_line) + ' ';
+bool Stacks::describe(uint64_t address, const Code& code, uint32_t number, News& news) {
+  std::string line = std::to_string(number) + ' ' + std::to_string(code.first_line) + ' ';
   if (!read_text(code.filename, line)) return false;
   line += ' ';
   if (!read_text(code.qualname, line)) return false;
@@ -264,11 +253,10 @@ bool Stacks::describe(uint64_t address, const Code& code, News& news) {
   }
   append_hex(line, table.data(), table.size());
   // All of it may have been freed meanwhile, and be something else.
-  std::vector<char> again(heads_.size());
-  if (!memory_.read(address, again.data(), again.size()) || !is_code(again.data()) ||
-      read_at<uint64_t>(again.data(), layout_.code_filename) != code.filename ||
-      read_at<uint64_t>(again.data(), layout_.code_qualname) != code.qualname ||
-      read_at<uint64_t>(again.data(), layout_.code_line_table) != code.line_table) {
+  std::vector<char> head(layout_.code_bytes);
+  Code again{};
+  if (!memory_.read(address, head.data(), head.size()) || !parse_code(head.data(), again) ||
+      again != code) {
     return false;
   }
   news.codes += line + '\n';

@@ -1,11 +1,10 @@
-// The Python stacks of one process, and the numbers by which they are told on: each stack and each
-// code object is described once, when it is first met.
+// The Python stacks of one process, and the numbers by which they are handed on: each stack and
+// each code object is described once, when it is first met.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,12 +13,6 @@
 #include "sampler/memory.h"
 
 namespace ftax::sampler {
-
-struct Frame {
-  uint32_t code;    // its number
-  uint32_t offset;  // of the instruction in the bytecode, in bytes
-  bool operator==(const Frame&) const = default;
-};
 
 // As it is handed over: a C struct of 32 bytes, read by numpy.
 struct Sample {
@@ -45,6 +38,7 @@ struct News {
   std::vector<uint32_t> stacks;  // number, count, then code and offset of each frame from innermost
   std::string codes;  // a line each: number, first line, then in hexadecimal file, name, line table
   uint64_t torn = 0;  // stacks that changed while they were read
+  uint64_t lost = 0;  // times at which nothing was sampled, for want of room
 };
 
 class Stacks {
@@ -59,7 +53,11 @@ class Stacks {
   struct Code {
     uint64_t filename, qualname, line_table;
     int32_t first_line;
-    uint32_t number;
+    bool operator==(const Code&) const = default;
+  };
+  struct KnownCode {
+    Code code;
+    uint32_t number = 0;
   };
   struct Thread {
     int file = -1;  // /proc/<pid>/task/<thread>/stat
@@ -83,8 +81,8 @@ class Stacks {
   void copy_chunks(uint64_t thread);
   const char* find_frame(uint64_t address, std::array<char, 256>& own);
   bool number_codes(Numbers& numbers, News& news);
-  bool describe(uint64_t address, const Code& code, News& news);
-  [[nodiscard]] bool is_code(const char* head) const;
+  bool describe(uint64_t address, const Code& code, uint32_t number, News& news);
+  bool parse_code(const char* head, Code& code) const;
   bool read_text(uint64_t address, std::string& hex);
   char read_state(int32_t id, Thread& thread);
   void forget_ended();
@@ -94,12 +92,11 @@ class Stacks {
   Layout layout_;
   uint64_t runtime_, code_type_;
   Memory memory_;
-  std::unordered_map<uint64_t, Code> codes_;
+  std::unordered_map<uint64_t, KnownCode> codes_;
   std::map<std::vector<uint64_t>, uint32_t> stacks_;
   std::unordered_map<int32_t, Thread> threads_;
   std::vector<Chunk> chunks_;
   std::vector<Place> places_;  // of the stack that is being read, from the innermost frame
-  std::vector<char> heads_;
 };
 
 }  // namespace ftax::sampler

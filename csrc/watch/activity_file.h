@@ -30,10 +30,9 @@ struct Record {
   uint32_t stream = 0;
   uint32_t symbol = 0;  // the number of its name
   Kind kind = Kind::kKernel;
-  uint16_t device = 0;
-  uint64_t bytes = 0;  // of a copy
+  uint16_t reserved = 0;
 };
-static_assert(sizeof(Record) == 40);
+static_assert(sizeof(Record) == 32);
 
 // The two files of a process. Every call may come from any thread.
 class ActivityFile {

@@ -3,8 +3,8 @@
 // into a file. It neither subscribes to CUPTI nor calls CUDA, so that torch.profiler works as ever.
 //
 // Recording each kernel slows the host, so it goes by turns: for a while all is recorded, then for
-// a longer while only calls, which costs too little to be measured. Calls tell how fast the program
-// goes in both, so what the watching costs is measured in the run itself.
+// a longer while only calls and whole graphs, which costs less. Calls tell how fast the program
+// goes in both, so what recording adds is measured in the run itself.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -12,15 +12,15 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstdlib>
-#include <ctime>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/error.h"
+#include "core/quiet_thread.h"
 #include "cupti/library.h"
 #include "watch/activity_file.h"
 
@@ -69,11 +69,7 @@ constexpr CUpti_CallbackId kDriverCalls[] = {
     CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync,       CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2,
     CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2};
 
-uint64_t CUPTIAPI read_clock() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return uint64_t(time.tv_sec) * 1'000'000'000 + uint64_t(time.tv_nsec);
-}
+uint64_t CUPTIAPI read_clock() { return static_cast<uint64_t>(now_ns()); }
 
 // One a process, for as long as it lives: CUPTI calls back until the end.
 class Watch {
@@ -103,13 +99,7 @@ class Watch {
     is_on_ = true;
     pthread_atfork(nullptr, nullptr, [] { instance().forget(); });
     std::atexit([] { instance().end(); });
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);  // signals are the program's, but for those of faults of our own
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = start_quiet_thread([this] { run(); });
   }
 
  private:
@@ -252,14 +242,12 @@ class Watch {
         const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy5*>(activity);
         fill(record, copy, Kind::kCopy);
         record.symbol = file_.number("copy " + std::to_string(copy.copyKind));
-        record.bytes = copy.bytes;
         return true;
       }
       case CUPTI_ACTIVITY_KIND_MEMSET: {
         const auto& set = *reinterpret_cast<const CUpti_ActivityMemset3*>(activity);
         fill(record, set, Kind::kFill);
         record.symbol = file_.number("fill");
-        record.bytes = set.bytes;
         return true;
       }
       case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: {
@@ -290,8 +278,7 @@ class Watch {
               .end_ns = activity.end,
               .correlation = activity.correlationId,
               .stream = activity.streamId,
-              .kind = kind,
-              .device = static_cast<uint16_t>(activity.deviceId)};
+              .kind = kind};
   }
 
   uint32_t number_call(const CUpti_ActivityAPI& call) {

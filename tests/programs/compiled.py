@@ -2,36 +2,19 @@
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from support import Clock, finish, parse, plant
+from support import Block, Clock, finish, parse, plant
 
 VOCABULARY = 8000
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads=12):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, tokens, width = x.shape
-        qkv = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
-        y = F.scaled_dot_product_attention(*qkv.permute(2, 0, 3, 1, 4))
-        x = x + self.out(y.transpose(1, 2).reshape(batch, tokens, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
 class Ranker(nn.Module):
     def __init__(self, width, layers, backend):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, width)
-        lower = nn.Sequential(*(Block(width) for _ in range(layers // 2)))
-        upper = nn.Sequential(*(Block(width) for _ in range(layers // 2)))
+        lower = nn.Sequential(*(Block(width, 12) for _ in range(layers // 2)))
+        upper = nn.Sequential(*(Block(width, 12) for _ in range(layers // 2)))
         self.lower = torch.compile(lower, backend=backend)
         self.upper = torch.compile(upper, backend=backend)
         self.score = nn.Linear(width, 1)

@@ -34,7 +34,7 @@ class TextTower(nn.Module):
 
 
 class Pair:
-    """Both towers: each on a stream of its own where there are streams."""
+    """Both towers: each on its stream where there are streams."""
 
     def __init__(self, image, text, device):
         self.towers = (image, text)

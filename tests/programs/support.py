@@ -1,4 +1,4 @@
-"""What the programs of this folder share: options, planted delays, a clock and the last line."""
+"""What the programs of this folder share: a layer, options, delays, a clock and the last line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 WARM_UP = 20  # iterations
 _planted: int | None = None
@@ -42,6 +44,25 @@ def plant(place: int) -> None:
     """Lose time here, if this is the place that was chosen."""
     if place == _planted:
         spin(_delay_s)
+
+
+class Block(nn.Module):
+    """A layer of a transformer, its attention spelled out."""
+
+    def __init__(self, width: int, heads: int = 8) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, tokens, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, -1).unbind(2)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        weights = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(dim=-1)
+        x = x + self.out((weights.to(v.dtype) @ v).transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
 def spin(seconds: float) -> None:

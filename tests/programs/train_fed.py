@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from support import Clock, finish, parse, plant
+from support import Block, Clock, finish, parse, plant
 
 VOCABULARY = 2000
 
@@ -26,23 +26,6 @@ class Sentences(Dataset):
 def collate(items):
     plant(0)  # hidden
     return default_collate(items)
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads=8):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, tokens, width = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, -1).unbind(2)
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        weights = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(dim=-1)
-        x = x + self.out((weights.to(v.dtype) @ v).transpose(1, 2).reshape(batch, tokens, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
 class Model(nn.Module):

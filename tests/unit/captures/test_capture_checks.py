@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 
 import ftax
 from ftax.captures import checks
@@ -116,7 +116,7 @@ def test_measuring_switches_checks_off(no_grad: None) -> None:
 def test_elements_that_the_original_does_not_give_twice_are_no_fault(no_grad: None) -> None:
     noise = iter(range(10_000))
 
-    @torch.library.custom_op("ftax_test::unsteady", mutates_args=())
+    @library.custom_op("ftax_test::unsteady", mutates_args=())
     def unsteady(x: Tensor) -> Tensor:
         made = x * 2
         made[0, 0] = next(noise) * 0.37 % 1
@@ -272,7 +272,7 @@ def test_a_custom_operators_own_error_is_raised(no_grad: None) -> None:
     class Full(Exception):
         pass
 
-    @torch.library.custom_op("ftax_test::store", mutates_args=("kept",))
+    @library.custom_op("ftax_test::store", mutates_args=("kept",))
     def store(x: Tensor, kept: Tensor) -> Tensor:
         if x[0, 0] > 100:
             raise Full("no room")

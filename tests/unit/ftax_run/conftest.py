@@ -109,7 +109,7 @@ class Seen:
         self.codes |= news.codes
         self.places.learn(news.stacks, news.codes)
         self.torn += news.torn
-        self.lost = news.lost
+        self.lost += news.lost
 
     def list_frames(self, stack: int) -> list[Place]:
         """From the outermost."""

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from torch import library
 
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
@@ -191,7 +192,7 @@ def test_recording_does_not_keep_the_models_memory_alive() -> None:
     assert _core.measure_peak_bytes(record_it, "cpu") == 2 * size
 
 
-@torch.library.custom_op("ftax_recording::raises", mutates_args=())
+@library.custom_op("ftax_recording::raises", mutates_args=())
 def raises(x: torch.Tensor) -> torch.Tensor:
     raise ValueError("not today")
 
@@ -214,7 +215,7 @@ def test_a_model_that_goes_on_after_an_error_of_an_operator_is_refused(observer)
 def test_inside_a_call_is_asked_of_each_thread() -> None:
     seen = []
 
-    @torch.library.custom_op("ftax_recording::asks", mutates_args=())
+    @library.custom_op("ftax_recording::asks", mutates_args=())
     def asks(x: torch.Tensor) -> torch.Tensor:
         seen.append(recorder.is_inside_call)
         other = threading.Thread(target=lambda: seen.append(recorder.is_inside_call))
@@ -240,11 +241,12 @@ def test_inside_a_call_is_asked_of_each_thread() -> None:
 LATE = """
 import threading
 import torch
+from torch import library
 from ftax import _core
 
 inside, go = threading.Event(), threading.Event()
 
-@torch.library.custom_op("ftax_recording::wait", mutates_args=())
+@library.custom_op("ftax_recording::wait", mutates_args=())
 def wait(x: torch.Tensor) -> torch.Tensor:
     inside.set()
     assert go.wait(60)

@@ -53,7 +53,7 @@ class ProcessAccount:
     timeline: list[Event] = field(default_factory=list)
     lost: int = 0  # records of the device
     left_out: int = 0  # iterations that were recorded while it was still getting faster
-    marked: int = 0  # iterations of which the program told
+    marked: int = 0  # iterations that the program marked
 
     def find_steady(self) -> Window:
         """The iterations that took most of the time; without any, all that was recorded."""
@@ -106,7 +106,7 @@ class Account:
 
 
 def write(account: Account, path: Path) -> None:
-    """One line of JSON, of which each place is written once."""
+    """One line of JSON, in which each place is written once."""
     places: dict[Place, int] = {}
 
     def number(place: Place) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 RECORD = np.dtype(
     [
         ("start", "<u8"), ("end", "<u8"), ("correlation", "<u4"), ("stream", "<u4"),
-        ("symbol", "<u4"), ("kind", "<u2"), ("device", "<u2"), ("bytes", "<u8"),
+        ("symbol", "<u4"), ("kind", "<u2"), ("reserved", "<u2"),
     ]
 )  # fmt: skip
 KERNEL, COPY, FILL, GRAPH, CALL, PHASE, LOST = range(1, 8)
@@ -27,7 +27,6 @@ class ActivityReader:
         self._path = path
         self._offset = 0
         self._names_offset = 0
-        self.pid = int(path.name.partition("-")[0])
         self.names: dict[int, str] = {}
 
     def read(self) -> np.ndarray:
@@ -55,7 +54,7 @@ class ActivityReader:
         with path.open("rb") as file:
             file.seek(self._names_offset)
             content = file.read()
-        whole = content.rpartition(b"\n")[0] + (b"\n" if b"\n" in content else b"")
+        whole = content[: content.rfind(b"\n") + 1]
         self._names_offset += len(whole)
         for line in whole.decode(errors="replace").splitlines():
             number, _, name = line.partition(" ")

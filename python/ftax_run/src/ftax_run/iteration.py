@@ -48,7 +48,7 @@ def _write() -> None:
     del _marks[:]
     _last_write[0] = time.monotonic_ns()
     path = Path(str(_FOLDER)) / f"{os.getpid()}.marks"
-    with suppress(OSError), path.open("ab", buffering=0) as file:  # nobody watches any more
+    with suppress(OSError), path.open("ab", buffering=0) as file:  # the watcher has ended
         file.write(content)
 
 

@@ -122,20 +122,13 @@ class Sampler:
         """All since the last call."""
         news = _News()
         self._library.ftax_sampler_drain(self._handle, ctypes.byref(news))
-        samples = np.frombuffer(
-            ctypes.string_at(news.samples, news.sample_count * SAMPLE.itemsize)
-            if news.sample_count
-            else b"",
-            dtype=SAMPLE,
-        )
-        words = np.frombuffer(
-            ctypes.string_at(news.stacks, 4 * news.stack_words) if news.stack_words else b"",
-            dtype="<u4",
-        ).tolist()
-        text = ctypes.string_at(news.codes, news.code_bytes) if news.code_bytes else b""
+        content = ctypes.string_at(news.samples, news.sample_count * SAMPLE.itemsize)
+        samples = np.frombuffer(content, dtype=SAMPLE)
+        words = np.frombuffer(ctypes.string_at(news.stacks, 4 * news.stack_words), dtype="<u4")
+        text = ctypes.string_at(news.codes, news.code_bytes)
         codes = [_parse_code(line) for line in text.decode("ascii").splitlines()]
         return News(
-            samples, _parse_stacks(words), {code.number: code for code in codes},
+            samples, _parse_stacks(words.tolist()), {code.number: code for code in codes},
             news.torn, news.lost,
         )  # fmt: skip
 
@@ -180,7 +173,7 @@ def parse_lines(table: bytes, first_line: int) -> tuple[np.ndarray, list[int]]:
         starts.append(offset)
         lines.append(line if has_line else 0)
         offset += 2 * units
-        while place < len(table) and not table[place] & 128:  # columns, which nobody asks for
+        while place < len(table) and not table[place] & 128:  # columns are not used
             place += 1
     return np.asarray(starts), lines
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ftax_run import activities
+from ftax_run.account import Account, Event, ProcessAccount
 from ftax_run.frames import Place, Places, name_place
 from ftax_run.sums import Sums
 from ftax_run.window import DEVICE_KINDS, Recorded, find_iterations, sort_device
-
-if TYPE_CHECKING:
-    from ftax_run.account import Account, Event, ProcessAccount
 
 _MOST_EVENTS = 4000
 
 
 def draw_iterations(recorded: Recorded, places: Places) -> list[Event]:
     """The last two whole iterations of a window: work on the device, calls, and lines of Python."""
-    from ftax_run.account import Event
-
     device = sort_device(recorded)
     bounds, _ = find_iterations(recorded, device)
     start, end = int(bounds[max(0, len(bounds) - 3)]), int(bounds[-1])

@@ -90,10 +90,6 @@ class Watcher:
             self._lost, found,
         )  # fmt: skip
 
-    def list_windows(self) -> list[Recorded]:
-        """The last window of each process that has one."""
-        return [item.last_window for item in self._processes.values() if item.last_window]
-
     def _find_processes(self) -> None:
         alive = set(list_processes(self._first))
         for pid in alive:
@@ -130,7 +126,7 @@ class Watcher:
         news = self._sampler.drain()
         self.places.learn(news.stacks, news.codes)
         self._torn += news.torn
-        self._lost = news.lost
+        self._lost += news.lost
         self._taken += len(news.samples)
         self._took_ns += int(news.samples["took_ns"].sum())
         for index in np.unique(news.samples["process"]):
