@@ -111,7 +111,7 @@ def test_a_miss_in_the_middle_runs_the_original_without_another_collective(
 
 
 RANK = """
-import sys
+import os, sys
 import torch, torch.distributed as dist
 from torch import nn
 import ftax
@@ -138,7 +138,7 @@ for measure in (lambda: ftax.capture(step, (x,)), lambda: ftax.tax(ftax.step(ste
         refused += "a DistributedDataParallel" in str(error)
 step(x)
 dist.barrier()
-sys.exit(0 if refused == 2 else 1)
+os._exit(0 if refused == 2 else 1)  # one in 50 exits with a process group aborts, without ftax too
 """
 
 
