@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ftax_run import account as accounts
 from ftax_run.account import Account, Event, HostTime, ProcessAccount
+from ftax_run.causes import CPP, PYTHON, WAIT
 from ftax_run.cli import make_command, run, split_options
 from ftax_run.errors import RunError
 from ftax_run.report import describe, make_verdict, name_verdict
 from ftax_run.sums import Sums
 from ftax_run.timeline import write_chrome, write_speedscope
-from ftax_run.window import CPP, PYTHON, WAIT, Window
+from ftax_run.window import Window
 
 STEP, LOSS = ("train.py", 41, "step"), ("/env/site-packages/torch/nn/loss.py", 7, "Loss.forward")
 
@@ -88,6 +90,16 @@ def test_what_recording_cost_is_found_by_how_fast_it_launches() -> None:
     assert window.wall / window.count == pytest.approx(0.9e6)
     assert "it took 11.1 % longer; that is taken out" in "\n".join(describe(account))
     assert make_account(make_window(), [5.0]).processes[0].correct()[1] is None
+    assert account.processes[0].list_turns() == pytest.approx([0.9e6, 0.9e6])
+
+
+def test_turns_of_iterations_that_the_program_marks() -> None:
+    process = ProcessAccount(7)
+    starts = np.arange(0, 2_500_000_000, 100_000_000)
+    for piece in np.split(np.stack([starts, starts + 30_000_000], axis=1), [3, 3, 11]):
+        process.add_marks(piece)
+    assert process.marked == 25
+    assert process.list_turns() == [30e6, 30e6]
 
 
 def test_forms_for_other_programs(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import numpy as np
 from ftax_run.activities import CALL, KERNEL, RECORD, ActivityReader, MarkReader
 
 
@@ -63,7 +64,10 @@ def test_marks_are_pairs(tmp_path: Path) -> None:
     path = tmp_path / "12.marks"
     append(path, struct.pack("<QQQQQ", 10, 14, 20, 24, 30))
     reader = MarkReader(path)
-    assert reader.read() == 2
+    assert reader.read().tolist() == [[10, 14], [20, 24]]
     append(path, struct.pack("<Q", 34))
-    assert reader.read() == 1
-    assert reader.select(10, 30).tolist() == [10, 20]
+    assert reader.read().tolist() == [[30, 34]]
+    assert reader.list_starts(10, 30).tolist() == [10, 20]
+    assert reader.last_end == 34
+    times = np.array([9, 10, 13, 14, 22, 24, 33, 40])
+    assert times[reader.find_inside(times)].tolist() == [10, 13, 22, 33]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ftax_run.causes import GAP, SYNC
 from ftax_run.frames import Place, Places
-from ftax_run.window import GAP, SYNC, Recorded, Window, analyse
+from ftax_run.window import Recorded, Window, analyse
 
 STREAMS = Path(__file__).parent / "streams"
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ftax_run.errors import RunError
 from ftax_run.frames import Place
@@ -16,6 +19,7 @@ from ftax_run.window import Window
 
 FORMAT = "ftax run"
 VERSION = 1
+_TURN_NS = 1_000_000_000
 _MOST_STACKS = 2000  # that are written
 
 
@@ -54,33 +58,46 @@ class ProcessAccount:
     lost: int = 0  # records of the device
     left_out: int = 0  # iterations that were recorded while it was still getting faster
     marked: int = 0  # iterations that the program marked
+    marked_ns: list[float] = field(default_factory=list)  # what one took, by turns of a second
+    _spans: list[np.ndarray] = field(default_factory=list, compare=False, repr=False)
+
+    def add_marks(self, spans: np.ndarray) -> None:
+        """Iterations that the program marked, with their starts and ends in ns."""
+        self.marked += len(spans)
+        if len(spans):
+            self._spans.append(spans)
+        if self._spans and self._spans[-1][-1, 1] - self._spans[0][0, 0] > _TURN_NS:
+            every = np.concatenate(self._spans)
+            self.marked_ns.append(float((every[:, 1] - every[:, 0]).mean()))
+            self._spans = []
 
     def find_steady(self) -> Window:
         """The iterations that took most of the time; without any, all that was recorded."""
         found = [window for window in self.windows if window.count]
         return max(found or self.windows, key=lambda window: window.wall)
 
-    def find_iteration(self) -> float | None:
-        """How long a steady iteration takes while only calls are recorded, in ns: from how many
-        launches it makes, and how many are made in a second. None where that is not known."""
+    def list_turns(self) -> list[float]:
+        """What a steady iteration took in each turn in which only calls were recorded, in ns: from
+        how many launches it makes, and how many were made in a second; of a process without a
+        device what the program's marks say. Empty where neither is known."""
+        if not self.windows:
+            return self.marked_ns
         window = self.find_steady()
         launches = window.work["launches"]
         if not window.count or not launches:
-            return None
+            return []
         usual = launches * 1e9 / window.wall  # with all recorded: a little slower
-        steady = [rate for rate in self.rates if 0.9 * usual < rate < 1.5 * usual]
-        if not steady:
-            return None
-        return launches / window.count * 1e9 * len(steady) / sum(steady)
+        return [launches / window.count * 1e9 / rate for rate in self.rates
+                if 0.9 * usual < rate < 1.5 * usual]  # fmt: skip
 
     def correct(self) -> tuple[Window, float | None]:
         """The steady state without what recording cost, and that cost as a share; None where it is
         not known."""
         window = self.find_steady()
-        iteration = self.find_iteration()
-        if iteration is None:
+        turns = self.list_turns()
+        if not turns:
             return window, None
-        excess = window.wall - window.count * iteration
+        excess = window.wall - window.count * statistics.harmonic_mean(turns)
         return window.take_out(excess), excess / (window.wall - excess)
 
 
@@ -97,12 +114,16 @@ class Account:
     processes: list[ProcessAccount] = field(default_factory=list)
 
     def find_main(self) -> ProcessAccount | None:
-        """The process whose device was recorded longest; else the one that was sampled most."""
+        """The process whose device was recorded longest; else the one that marks iterations; else
+        the first that was sampled about as often as any: its workers come after it."""
         with_device = [item for item in self.processes if item.windows]
         if with_device:
             return max(with_device, key=lambda item: sum(window.wall for window in item.windows))
-        sampled = [item for item in self.processes if item.host.total]
-        return max(sampled, key=lambda item: item.host.total, default=None)
+        if marking := [item for item in self.processes if item.marked]:
+            return max(marking, key=lambda item: item.host.wall)
+        most = max((item.host.total for item in self.processes), default=0)
+        sampled = (item for item in self.processes if item.host.total >= max(1, 0.7 * most))
+        return next(sampled, None)
 
 
 def write(account: Account, path: Path) -> None:
@@ -127,7 +148,7 @@ def write(account: Account, path: Path) -> None:
         processes.append(
             {"pid": item.pid, "command": item.command, "problem": item.problem, "windows": windows,
              "rates": item.rates, "lost": item.lost,
-             "left_out": item.left_out, "marked": item.marked,
+             "left_out": item.left_out, "marked": item.marked, "marked_ns": item.marked_ns,
              "timeline": [[e.row, e.name, e.start, e.end] for e in item.timeline],
              "host": {"total": host.total, "wall": host.wall,
                       **{name: list_pairs(getattr(host, name), _MOST_STACKS)
@@ -205,6 +226,7 @@ def read(path: Path) -> Account:
                 item["lost"],
                 item["left_out"],
                 item["marked"],
+                item["marked_ns"],
             )
         )
     return account

@@ -86,20 +86,33 @@ class MarkReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self._starts = np.empty(0, dtype=np.int64)
+        self._spans = np.empty((0, 2), dtype=np.int64)
 
-    def read(self) -> int:
-        """How many iterations came since the last call."""
+    def read(self) -> np.ndarray:
+        """Start and end of each iteration that came since the last call, ns."""
         with self._path.open("rb") as file:
             file.seek(self._offset)
             content = file.read()
         whole = len(content) // 16 * 16
         self._offset += whole
-        starts = np.frombuffer(content[:whole], dtype="<u8")[::2].astype(np.int64)
-        self._starts = np.concatenate([self._starts, starts])[-_MOST_MARKS:]
-        return len(starts)
+        spans = np.frombuffer(content[:whole], dtype="<u8").astype(np.int64).reshape(-1, 2)
+        self._spans = np.concatenate([self._spans, spans])[-_MOST_MARKS:]
+        return spans
 
-    def select(self, start: int, end: int) -> np.ndarray:
+    @property
+    def last_end(self) -> int:
+        """When the last iteration that was read ended."""
+        return int(self._spans[-1, 1]) if len(self._spans) else 0
+
+    def list_starts(self, start: int, end: int) -> np.ndarray:
         """When those between two times begin."""
-        chosen: np.ndarray = self._starts[(self._starts >= start) & (self._starts < end)]
+        starts = self._spans[:, 0]
+        chosen: np.ndarray = starts[(starts >= start) & (starts < end)]
         return chosen
+
+    def find_inside(self, times: np.ndarray) -> np.ndarray:
+        """Of each time whether it lies in an iteration."""
+        place = np.searchsorted(self._spans[:, 0], times, side="right") - 1
+        inside: np.ndarray = place >= 0
+        inside[inside] = times[inside] < self._spans[place[inside], 1]
+        return inside

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ftax_run.account import Account, ProcessAccount
+from ftax_run.causes import CAUSES, GAP, WAIT
 from ftax_run.frames import Place, name_place
 from ftax_run.sums import Sums
-from ftax_run.window import CAUSES, GAP, WAIT, Window
+from ftax_run.window import Window
 
 _MOST_LINES = 10
 
@@ -125,12 +126,12 @@ def _list_lines(
 
 def _describe_host(process: ProcessAccount) -> list[str]:
     host = process.host
-    scale = host.total / host.wall if host.wall else 1.0  # samples a nanosecond
+    count = max(1, process.marked)
+    scale = count * host.total / host.wall if host.wall else 1.0  # samples a nanosecond
     lines = ["No work on a GPU was seen: this is the time of the program's main thread", ""]
     if process.marked:
-        each = _time(host.wall / process.marked)
-        lines.append(f"{process.marked:,} iterations that the program marks, {each} each with all")
-    lines.append(f"{_time(host.wall)} in all")
+        lines.append(f"{process.marked:,} iterations that the program marks")
+    lines.append(f"{_time(host.wall / count)} {'an iteration' if process.marked else 'in all'}")
     for cause in CAUSES:
         amount = sum(value for (_, of), value in host.spent.items() if of == cause)
         if amount > 0.002 * host.total:

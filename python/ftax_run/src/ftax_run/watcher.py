@@ -12,21 +12,23 @@ from pathlib import Path
 import numpy as np
 
 from ftax_run import activities
-from ftax_run.account import Account, ProcessAccount
+from ftax_run.account import Account, HostTime, ProcessAccount
 from ftax_run.activities import ActivityReader, MarkReader
+from ftax_run.causes import Others, name_cause
 from ftax_run.errors import UnknownPythonError
 from ftax_run.frames import Places, make_table
 from ftax_run.launch import list_processes, read_identity
 from ftax_run.python_process import PythonProcess, find_python
 from ftax_run.sampler import SAMPLE, Sampler
 from ftax_run.timeline import draw_iterations
-from ftax_run.window import LAUNCH, Recorded, Window, analyse, name_cause
+from ftax_run.window import LAUNCH, Recorded, Window, analyse
 
 _POLL_S = 0.02
 _DRAIN_EVERY = 5  # polls
 _KEEP_NS = 10_000_000_000  # of samples that no window has asked for
 _WARM_UP_NS = 2e9  # of what was recorded of one kind of iteration, at most
 _TRIES = 100  # polls in which a new process may become Python
+_MOST_WAITING = 1 << 20  # samples of an iteration that has not ended
 _MOST_KINDS = 32  # of iterations that are kept apart
 _MOST_KEYS = 4000  # of stacks and lines that are kept apart
 
@@ -39,12 +41,13 @@ class Process:
     identity: tuple[int, ...] | None = None
     tries: int = 0
     python: PythonProcess | None = None
-    samples: list[np.ndarray] = field(default_factory=list)
+    samples: list[np.ndarray] = field(default_factory=list)  # of a process without a device
     records: list[np.ndarray] = field(default_factory=list)
     reader: ActivityReader | None = None
     last_window: Recorded | None = None
     marks: MarkReader | None = None
     first_ns: int = 0
+    indices: list[int] = field(default_factory=list)  # by which the sampler names it
 
     @property
     def into_c(self) -> np.ndarray:
@@ -61,7 +64,7 @@ class Watcher:
         self._first, self._folder, self._sampler = first, folder, sampler
         self.places = Places()
         self._processes: dict[int, Process] = {}
-        self._by_index: dict[int, Process] = {}
+        self._recent: list[np.ndarray] = []  # samples of all processes
         self._taken = self._torn = self._lost = self._took_ns = 0
 
     def follow(self, has_ended: Callable[[], bool]) -> None:
@@ -120,7 +123,7 @@ class Watcher:
         if process.python is None:
             return
         process.account.command = _read_command(pid)
-        self._by_index[self._sampler.add(process.python)] = process
+        process.indices.append(self._sampler.add(process.python))
 
     def _collect(self) -> None:
         news = self._sampler.drain()
@@ -129,9 +132,10 @@ class Watcher:
         self._lost += news.lost
         self._taken += len(news.samples)
         self._took_ns += int(news.samples["took_ns"].sum())
-        for index in np.unique(news.samples["process"]):
-            process = self._by_index[int(index)]
-            process.samples.append(news.samples[news.samples["process"] == index])
+        if len(news.samples):
+            oldest = int(news.samples["time_ns"][-1]) - _KEEP_NS
+            kept = (piece for piece in self._recent if piece["time_ns"][-1] > oldest)
+            self._recent = [*kept, news.samples]
         for path in self._folder.iterdir():
             pid = int(re.split(r"[-.]", path.name)[0])
             process = self._processes.setdefault(pid, Process(ProcessAccount(pid)))
@@ -140,26 +144,22 @@ class Watcher:
             elif path.suffix == ".marks" and process.marks is None:
                 process.marks = MarkReader(path)
         for process in self._processes.values():
-            if process.marks is not None:
-                process.account.marked += process.marks.read()
-            if process.reader is None:
-                self._book_host(process)
-            else:
+            if process.reader is not None:
                 self._read_records(process, process.reader)
+            elif process.indices:
+                process.samples.append(_select(news.samples, process))
+                self._book_host(process)
 
     def _read_records(self, process: Process, reader: ActivityReader) -> None:
         records = reader.read()
         account = process.account
         account.problem = account.problem or reader.problem
         process.records.append(records)
+        if process.marks is not None:
+            account.add_marks(process.marks.read())
         for phase in records[records["kind"] == activities.PHASE]:
             self._end_phase(process, reader, phase)
         account.lost += int(records["symbol"][records["kind"] == activities.LOST].sum())
-        if process.samples:
-            newest = int(process.samples[-1]["time_ns"][-1])
-            process.samples = [
-                piece for piece in process.samples if piece["time_ns"][-1] > newest - _KEEP_NS
-            ]
 
     def _end_phase(self, process: Process, reader: ActivityReader, phase: np.void) -> None:
         """Take out what belongs to the phase, and what is older."""
@@ -167,50 +167,75 @@ class Watcher:
         records = np.concatenate(process.records)
         process.records = [records[records["start"] >= end]]
         records = records[(records["end"] > start) & (records["start"] < end)]
-        samples = np.concatenate([np.empty(0, SAMPLE), *process.samples])
-        chosen = samples[(samples["time_ns"] >= start) & (samples["time_ns"] < end)]
-        later = samples[samples["time_ns"] >= end]
-        process.samples = [later] if len(later) else []
         account = process.account
         if kind == activities.LAUNCHES:
             rate = _count_launches(records, reader.names) / max(1, end - start) * 1e9
             account.rates.append(rate)
         elif kind == activities.ALL:
+            marks = process.marks.list_starts(start, end) if process.marks else np.empty(0, int)
+            samples = self._list_samples(start, end)
             recorded = Recorded(
-                account.pid,
-                start,
-                end,
-                records,
-                dict(reader.names),
-                chosen,
-                process.into_c,
-                process.marks.select(start, end) if process.marks else np.empty(0, dtype=np.int64),
-            )
+                account.pid, start, end, records, dict(reader.names), _select(samples, process),
+                process.into_c, marks, samples,
+            )  # fmt: skip
             window = analyse(recorded, self.places)
             if window is not None:
                 process.last_window = recorded
                 _add_window(account, window)
 
+    def _list_samples(self, start: int, end: int) -> np.ndarray:
+        """Those of all processes between two times."""
+        pieces = [
+            piece for piece in self._recent
+            if piece["time_ns"][-1] >= start and piece["time_ns"][0] < end
+        ]  # fmt: skip
+        samples = np.concatenate([np.empty(0, SAMPLE), *pieces])
+        chosen: np.ndarray = samples[(samples["time_ns"] >= start) & (samples["time_ns"] < end)]
+        return chosen
+
     def _book_host(self, process: Process) -> None:
-        """Of a program without a device, where its main thread is."""
-        if not process.samples:
-            return
+        """Of a program without a device, where its main thread is: in the iterations that it marks,
+        or all the time."""
         samples = np.concatenate(process.samples)
         process.samples = []
-        process.first_ns = process.first_ns or int(samples["time_ns"][0])
-        host = process.account.host
-        host.wall = float(samples["time_ns"][-1] - process.first_ns)
-        into_c = process.into_c
-        for sample in samples[samples["thread"] == process.account.pid]:
-            cause = name_cause(sample, into_c)
-            stack = int(sample["stack"])
-            line = self.places.find_users(stack)
+        account = process.account
+        if process.marks is not None:
+            spans = process.marks.read()
+            if not account.marked:
+                account.host = HostTime()  # what came before the first iteration is left out
+            account.add_marks(spans)
+            account.host.wall += float((spans[:, 1] - spans[:, 0]).sum())
+            later = samples[samples["time_ns"] >= process.marks.last_end]
+            process.samples = [later[-_MOST_WAITING:]]
+            samples = samples[process.marks.find_inside(samples["time_ns"])]
+        elif len(samples):
+            process.first_ns = process.first_ns or int(samples["time_ns"][0])
+            account.host.wall = float(samples["time_ns"][-1] - process.first_ns)
+        if len(samples):
+            near = self._list_samples(int(samples["time_ns"][0]), int(samples["time_ns"][-1]) + 1)
+            own = samples[samples["thread"] == account.pid]
+            self._add_host(account.host, own, process.into_c, Others(near, self.places))
+
+    def _add_host(
+        self, host: HostTime, samples: np.ndarray, into_c: np.ndarray, others: Others
+    ) -> None:
+        for sample in samples:
             host.total += 1
-            host.spent[line, cause] += 1
-            host.leaves[line, self.places.find_leaf(stack)] += 1
-            host.stacks[self.places.list_outer(stack)] += 1
+            cause = name_cause(sample, into_c)
+            stacks = others.list_late(sample, cause)
+            for stack in stacks:
+                line = self.places.find_users(stack)
+                host.spent[line, cause] += 1 / len(stacks)
+                host.leaves[line, self.places.find_leaf(stack)] += 1 / len(stacks)
+                host.stacks[self.places.list_outer(stack)] += 1 / len(stacks)
         for sums in (host.spent, host.leaves, host.stacks):
             sums.keep_largest(_MOST_KEYS)
+
+
+def _select(samples: np.ndarray, process: Process) -> np.ndarray:
+    """Those of one process."""
+    chosen: np.ndarray = samples[np.isin(samples["process"], process.indices)]
+    return chosen
 
 
 def _add_window(account: ProcessAccount, window: Window) -> None:

@@ -14,15 +14,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ftax_run import activities
+from ftax_run.causes import COPY, GAP, SYNC, UNSEEN, Others, name_cause
 from ftax_run.frames import UNKNOWN, Place, Places
 from ftax_run.period import Period, find_period
+from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
 
-PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN = (
-    "Python", "C++ below Python", "waiting for the GIL", "waiting in a synchronisation",
-    "waiting for input or another thread", "copies", "gaps between kernels", "not sampled",
-)  # fmt: skip
-CAUSES = (PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN)
 LAUNCH = "Launch"
 _NEAR_NS = 100_000
 DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
@@ -113,6 +110,8 @@ class Recorded:
     samples: np.ndarray  # of `sampler.SAMPLE`, of that process
     into_c: np.ndarray  # of each bytecode, whether C may run there
     marks: np.ndarray  # when iterations begin, where the program says so
+    # Samples of all processes of the program.
+    all_samples: np.ndarray = field(default_factory=lambda: np.empty(0, SAMPLE))
 
 
 def analyse(recorded: Recorded, places: Places) -> Window | None:
@@ -142,14 +141,6 @@ def sort_device(recorded: Recorded) -> np.ndarray:
     device = recorded.records[np.isin(recorded.records["kind"], DEVICE_KINDS)]
     ordered: np.ndarray = device[np.argsort(device["correlation"], kind="stable")]
     return ordered
-
-
-def name_cause(sample: np.void, into_c: np.ndarray, *, may_wait: bool = True) -> str:
-    """What a thread does that is in no call of CUDA."""
-    is_in_c = bool(into_c[sample["opcode"] & 255])
-    if may_wait and chr(sample["state"]) in "SD":
-        return WAIT if is_in_c else GIL
-    return CPP if is_in_c else PYTHON
 
 
 def _find_calls(recorded: Recorded) -> np.ndarray:
@@ -239,6 +230,7 @@ def _book_samples(
         window.unseen = total
         return
     each = total / len(booked)
+    others = Others(recorded.all_samples, places)
     syncing = _is_within(booked, calls, recorded.names, SYNC)
     copying = _is_within(booked, calls, recorded.names, COPY)
     launches = _count_near(booked["time_ns"], _select_calls(calls, recorded.names, LAUNCH))
@@ -251,12 +243,13 @@ def _book_samples(
             cause = COPY
         else:
             cause = name_cause(sample, recorded.into_c, may_wait=bool(has_python[at]))
-        stack = int(sample["stack"])
-        line = places.find_users(stack)
-        window.idle[line, cause] += each
-        window.launched[line, cause] += float(near)
-        window.leaves[line, places.find_leaf(stack)] += each
-        window.stacks[places.list_outer(stack)] += each
+        stacks = others.list_late(sample, cause)
+        for stack in stacks:
+            line = places.find_users(stack)
+            window.idle[line, cause] += each / len(stacks)
+            window.launched[line, cause] += float(near) / len(stacks)
+            window.leaves[line, places.find_leaf(stack)] += each / len(stacks)
+            window.stacks[places.list_outer(stack)] += each / len(stacks)
 
 
 def _count_near(times: np.ndarray, calls: np.ndarray) -> np.ndarray:
