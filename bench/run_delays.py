@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ftax_run import account as accounts
+from ftax_run import records
 from ftax_run.account import Account
 from ftax_run.report import describe
 
@@ -59,7 +59,7 @@ def run(folder: Path, words: list[str], *, watched: bool) -> tuple[dict[str, Any
     if ended.returncode:
         raise RunnerError(f"{words[0]} ended with {ended.returncode}: {ended.stderr[-300:]}")
     said = json.loads(ended.stdout.splitlines()[-1])
-    return said, accounts.read(record) if watched else None
+    return said, records.read(record)[-1] if watched else None
 
 
 def sum_lines(account: Account, program: str) -> dict[int, float]:

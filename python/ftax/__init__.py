@@ -58,6 +58,7 @@ _KINDS |= {
         drawing="ftax.reports.tables.first_screen:draw_receipt_first",
         details="ftax.reports.tables.receipt_table:draw_receipt",
     ),
+    "run": _Kind(record="ftax.ladders.runs:Run", drawing="ftax.reports.tables.run_table:draw_run"),
     "sweep": _Kind(drawing="ftax.reports.tables.sweep_table:draw_sweep"),
     "sweep-cell": _Kind(record="ftax.sweeps.sweep_records:SweepCell"),
     "sweep-export": _Kind(record="ftax.sweeps.sweep_records:SweepExport"),

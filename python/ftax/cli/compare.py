@@ -27,19 +27,21 @@ from ftax.steps.setting import Setting
 from ftax.timing.interrupts import hold, interruptible
 
 if TYPE_CHECKING:
-    from ftax.ladders.compare_results import Item
     from ftax.ladders.pairs import PairSide
     from ftax.ladders.receipt import Receipt
+    from ftax.ladders.runs import Run
     from ftax.timing.comparison import Comparison
     from ftax.timing.measurement import Measurement
+
+    Item = Receipt | Measurement | Run
 
 Sides = Annotated[
     list[str],
     typer.Argument(
         metavar="A B...",
-        help="Results files of receipts or measurements; records of one file with several labels "
-        "are as many results. Or folders of sweeps, or one with several machines. Or cells to "
-        "measure now: MODEL[:RUNTIME[:HOST]], such as bert-base:torchscript:cpp, or of your own "
+        help="Results files of receipts, measurements or runs; records of one file with several "
+        "labels are as many results. Or folders of sweeps, or one with several machines. Or cells "
+        "to measure now: MODEL[:RUNTIME[:HOST]], such as bert-base:torchscript:cpp, or of your own "
         "my_package.model:make:torchscript:cpp; left out, they are eager and python. The first one "
         "is what the others are compared with.",
     ),
@@ -357,9 +359,10 @@ def _read_sides(paths: list[Path]) -> list[tuple[str, list[Item]]]:
     return list(zip(names, sides.values(), strict=True))
 
 
-def _read(path: Path) -> list[Receipt | Measurement]:
-    """The receipts of a file, or its measurements."""
+def _read(path: Path) -> list[Item]:
+    """The receipts of a file, its measurements, or its runs."""
     from ftax.ladders.receipt import Receipt
+    from ftax.ladders.runs import Run
     from ftax.records.store import read_records
     from ftax.sweeps.sweep_records import SweepCell
     from ftax.timing.measurement import Measurement
@@ -367,14 +370,16 @@ def _read(path: Path) -> list[Receipt | Measurement]:
     records = read_records(path).records
     receipts = [record for record in records if isinstance(record, Receipt)]
     measurements = [record for record in records if isinstance(record, Measurement)]
-    if not receipts and not measurements:
+    runs = [record for record in records if isinstance(record, Run)]
+    if not receipts and not measurements and not runs:
         cells = sum(isinstance(record, SweepCell) for record in records)
         hint = "save some with --json"
         if cells:
             hint = f"its {cells} cells of a sweep are compared by their folder, with cells.jsonl"
-        raise ResultsError(f"{path} has no receipt and no measurement; {hint}")
-    if receipts and measurements:
+        raise ResultsError(f"{path} has no receipt, no measurement and no run; {hint}")
+    if sum(map(bool, (receipts, measurements, runs))) > 1:
         raise ResultsError(
-            f"{path} has receipts and measurements; write each to a file of its own with --json"
+            f"{path} has receipts, measurements or runs side by side; write each kind to another "
+            "file"
         )
-    return [*receipts, *measurements]
+    return [*receipts, *measurements, *runs]

@@ -12,10 +12,12 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ftax.errors import InvalidArgumentError, name_type
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import Receipt
+from ftax.ladders.runs import Run, compare_runs
 from ftax.machines.differences import DECIDING, describe_difference, find_differences
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.candidate import Place
@@ -33,7 +35,7 @@ from ftax.timing.differences import HostComparison
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import find_disturbance
 
-Item = Measurement | Receipt | HostComparison
+Item = Measurement | Receipt | HostComparison | Run
 Ends = tuple[float, float]
 
 
@@ -47,7 +49,13 @@ def compare_results(
     allow_different: bool = False,
     allow_different_inputs: bool = False,
 ) -> Comparison:
-    """`compare` of receipts or measurements."""
+    """`compare` of receipts, measurements, or runs of programs."""
+    runs = [_list_runs(side) for side in (a, b)]
+    if all(runs):
+        return compare_runs(
+            runs[0], runs[1], margin=margin, confidence=confidence,
+            names=check_names(names) or ("a", "b"),
+        )  # fmt: skip
     sides = (_flatten(a), _flatten(b))
     places = [_group(side) for side in sides]
     if [len(found) for found in places] == [1, 1]:
@@ -80,6 +88,13 @@ def compare_results(
     if all(receipts):
         lines = tuple(_compare_lines(receipts[0], receipts[1], confidence))
     return replace(first, lines=lines, runtimes=tuple(rest), notes=tuple(notes))
+
+
+def _list_runs(side: Item | Sequence[Item]) -> list[Run]:
+    """Those of a side that has nothing else; else none."""
+    items = list(side) if isinstance(side, Sequence) else [side]
+    runs = [item for item in items if isinstance(item, Run)]
+    return runs if len(runs) == len(items) else []
 
 
 def check_names(names: tuple[str, str] | None) -> tuple[str, str] | None:
@@ -161,7 +176,7 @@ def _subtract(b: Line, a: Line, widened: float) -> Ends | None:
 
 def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Receipt]:
     given = list(side) if isinstance(side, Sequence) else [side]
-    found: list[Measurement | Receipt] = []
+    found: list[Any] = []
     for item in given:
         if isinstance(item, HostComparison):
             found += [*item]
@@ -172,9 +187,9 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Receipt]:
     for item in found:
         if not isinstance(item, Measurement | Receipt):
             raise InvalidArgumentError(
-                f"a side of the comparison has {name_type(item)}: give receipts or measurements, "
-                "as ftax.tax and ftax.cpp_bench give them; of a file, ftax.read_records(path); of "
-                "sweeps, ftax.sweeps.comparison.compare_sweeps(a, b)"
+                f"a side of the comparison has {name_type(item)}: give receipts, measurements or "
+                "runs, as ftax.tax and ftax.cpp_bench give them; of a file, "
+                "ftax.read_records(path); of sweeps, ftax.sweeps.comparison.compare_sweeps(a, b)"
             )
     if any(item == other for place, item in enumerate(found) for other in found[:place]):
         raise InvalidArgumentError(

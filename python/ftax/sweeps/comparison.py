@@ -275,7 +275,8 @@ def _read_side(runs: Sequence[SweepCell], is_repeated: bool) -> Side:
     medians = [statistics.median(run.values_ns) for run in runs]
     told = [run.doubt for run in runs if run.doubt]
     return Side(
-        cell=runs[0].cell,
+        label=runs[0].cell.label(),
+        runtime=str(runs[0].cell.place),
         medians_ns=medians if is_repeated else runs[0].values_ns,
         core_hz=_find_clock(runs),
         doubt=told[0] if told and 2 * len(told) >= len(runs) else "",

@@ -22,7 +22,6 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError
 from ftax.records.record import Count, Ends, Name, Record
 from ftax.records.result import Result
-from ftax.timing.cell import Cell
 from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement, describe_slow_calls
 from ftax.timing.sequential import FEWEST_PAIRS
@@ -173,8 +172,8 @@ class Comparison(Result):
         if self.unit != "pair" and self.verdict == "cannot-tell" and not self.doubt:
             found.append(
                 f"not measured by turns, so differences below {PROCESSES_DIFFER:.0%} have no "
-                "verdict: two processes of the same code differ by as much; `ftax compare "
-                "old.py:make new.py:make` measures both by turns"
+                "verdict: two processes of the same code differ by as much; several runs a side "
+                "help, or `ftax compare old.py:make new.py:make`, which measures both by turns"
             )
         if self.core_hz_a and self.core_hz_b:
             ratio = self.core_hz_a / self.core_hz_b
@@ -192,13 +191,16 @@ class Side:
     """What is compared of one side: a number a unit, in ns.
 
     Attributes:
+        label: what was measured.
+        runtime: what ran it, and its host: "eager/python".
         medians_ns: what a unit takes in the middle: of its rounds, or of the calls of a round.
         extra_ns: what a call takes more in the mean than in the middle; () where that is not known.
         doubt: why it is not to go by; "" if it is.
         problems: why it is not the model that it is called.
     """
 
-    cell: Cell
+    label: str
+    runtime: str
     medians_ns: Sequence[float]
     extra_ns: Sequence[float] = ()
     core_hz: float | None = None
@@ -277,8 +279,8 @@ def compare_sides(
     return Comparison(
         name_a=names[0],
         name_b=names[1],
-        a=a.cell.label(),
-        b=b.cell.label(),
+        a=a.label,
+        b=b.label,
         core_hz_a=a.core_hz,
         core_hz_b=b.core_hz,
         ratio=core.ratio,
@@ -292,7 +294,7 @@ def compare_sides(
         units_a=core.units_a,
         units_b=core.units_b,
         problems=tuple(dict.fromkeys((*a.problems, *b.problems))),
-        runtime=" and ".join(dict.fromkeys(str(side.cell.place) for side in (a, b))),
+        runtime=" and ".join(dict.fromkeys(side.runtime for side in (a, b))),
         latency_a_ns=latency_a_ns,
         latency_b_ns=latency_a_ns * core.ratio,
         notes=(
@@ -306,7 +308,8 @@ def _read_side(side: Sequence[Measurement], unit: Unit, together: bool) -> Side:
     extra = [_compute_extra(m) for m in side]
     is_round = unit == "round"
     return Side(
-        cell=side[0].cell,
+        label=side[0].cell.label(),
+        runtime=str(side[0].place),
         medians_ns=side[0].values_ns
         if is_round
         else [statistics.median(m.values_ns) for m in side],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ftax_run import account as accounts
+from ftax_run import records
 from ftax_run.account import Account, Event, HostTime, ProcessAccount
 from ftax_run.causes import CPP, PYTHON, WAIT
 from ftax_run.cli import make_command, run, split_options
@@ -43,22 +43,32 @@ def test_a_record_is_what_was_written(tmp_path: Path) -> None:
         ProcessAccount(8, host=HostTime(5, 1e9, Sums({(STEP, PYTHON): 5.0}), Sums(), Sums()))
     )
     path = tmp_path / "run.jsonl"
-    accounts.write(account, path)
-    assert accounts.read(path) == account
-    assert len(path.read_text().splitlines()) == 1
+    records.append(account, path)
+    records.append(account, path)
+    assert records.read(path) == [account, account]
+    assert len(path.read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": "ftax run", "version": 99}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"ftax_schema": 99, "kind": "run", "record": {}}',
+        '{"ftax_schema": 6, "kind": "run", "record": {"places": []}}',
+    ],
+)
 def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text(content)
-    with pytest.raises(RunError, match=r"other\.jsonl is no record"):
-        accounts.read(path)
+    with pytest.raises(RunError, match=r"other\.jsonl has no run"):
+        records.read(path)
 
 
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(RunError, match=r"nowhere\.jsonl cannot be read: No such file"):
-        accounts.read(Path("nowhere.jsonl"))
+        records.read(Path("nowhere.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +146,7 @@ def test_a_rate_that_no_thread_could_keep() -> None:
 
 def test_a_run_of_before_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.jsonl"
-    accounts.write(make_account(make_window()), path)
+    records.append(make_account(make_window()), path)
     assert run(["--show", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["iterations"] == 10
 

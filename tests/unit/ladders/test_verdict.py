@@ -112,7 +112,7 @@ def test_what_is_of_models_is_refused_for_results():
     [
         ("r.jsonl", r"r.jsonl is a results file: .* ftax.read_records\('r.jsonl'\)"),
         (nn.ReLU(), "a ReLU is compared with a Measurement: give two models, or results of both"),
-        (1, "has an int: give receipts or measurements"),
+        (1, "has an int: give receipts, measurements or runs"),
     ],
 )
 def test_sides_that_do_not_belong_together_are_refused(a, words):

@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from ftax.timing.cell import Cell
 from ftax.timing.comparison import Side, compare_sides, compare_values
 from ftax.timing.sequential import FEWEST_PAIRS, find_look_confidence, is_look
 
@@ -42,9 +41,8 @@ def test_whoever_stops_at_the_first_difference_is_wrong_no_more_often():
 
 
 def compare_pairs(sides, look, pairs):
-    cell = Cell(model="m", runtime="eager", host="python", batch=1, sequence=None)
     a, b = (
-        Side(cell=cell, medians_ns=medians[:pairs], extra_ns=extra[:pairs])
+        Side(label="m", runtime="eager/python", medians_ns=medians[:pairs], extra_ns=extra[:pairs])
         for medians, extra in sides
     )
     confidence = find_look_confidence(look, 0.99)

@@ -1,26 +1,17 @@
-"""What was found of a program: kept while it runs, written into a file, and read back."""
+"""What was found of a program."""
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ftax_run.errors import RunError
 from ftax_run.frames import Place
 from ftax_run.sums import Sums
 from ftax_run.window import Window
 
-FORMAT = "ftax run"
-VERSION = 1
 _TURN_NS = 1_000_000_000
-_MOST_STACKS = 2000  # that are written
 
 
 @dataclass(slots=True)
@@ -124,109 +115,3 @@ class Account:
         most = max((item.host.total for item in self.processes), default=0)
         sampled = (item for item in self.processes if item.host.total >= max(1, 0.7 * most))
         return next(sampled, None)
-
-
-def write(account: Account, path: Path) -> None:
-    """One line of JSON, in which each place is written once."""
-    places: dict[Place, int] = {}
-
-    def number(place: Place) -> int:
-        return places.setdefault(place, len(places))
-
-    def list_pairs(sums: Sums[Any], most: int | None = None) -> list[list[Any]]:
-        return [[_encode(key, number), round(amount, 1)] for key, amount in sums.list_largest(most)]
-
-    processes = []
-    for item in account.processes:
-        windows = [
-            {"kinds": dict(window.kinds), "count": window.count, "wall": window.wall,
-             "busy": window.busy, "gaps": window.gaps, "unseen": window.unseen,
-             **{name: list_pairs(getattr(window, name), _MOST_STACKS) for name in _SUMS}}
-            for window in item.windows
-        ]  # fmt: skip
-        host = item.host
-        processes.append(
-            {"pid": item.pid, "command": item.command, "problem": item.problem, "windows": windows,
-             "rates": item.rates, "lost": item.lost,
-             "left_out": item.left_out, "marked": item.marked, "marked_ns": item.marked_ns,
-             "timeline": [[e.row, e.name, e.start, e.end] for e in item.timeline],
-             "host": {"total": host.total, "wall": host.wall,
-                      **{name: list_pairs(getattr(host, name), _MOST_STACKS)
-                         for name in _HOST_SUMS}}}
-        )  # fmt: skip
-    record = {
-        "format": FORMAT, "version": VERSION, "command": account.command,
-        "exit_code": account.exit_code, "samples": account.samples,
-        "sample_us": account.sample_us, "torn": account.torn, "lost": account.lost,
-        "processes": processes, "places": [list(place) for place in places],
-    }  # fmt: skip
-    try:
-        path.write_text(json.dumps(record, separators=(",", ":")) + "\n")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
-
-
-_SUMS = ("idle", "leaves", "stacks", "syncs", "sync_idle", "work", "launched")
-_HOST_SUMS = ("spent", "leaves", "stacks")
-
-
-def _encode(key: Any, number: Any) -> Any:
-    """A place as its number, a cause as its name, a stack as a list."""
-    if isinstance(key, str):
-        return key
-    if len(key) == 3 and isinstance(key[0], str) and isinstance(key[1], int):
-        return number(key)
-    return [_encode(part, number) for part in key]
-
-
-def read(path: Path) -> Account:
-    """Raises RunError for a file that `ftax run -o` did not write."""
-    try:
-        record = json.loads(path.read_text())
-        if record["format"] != FORMAT or record["version"] != VERSION:
-            raise ValueError
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
-        raise RunError(f"{path} is no record of this version of `ftax run -o`") from None
-    places: list[Place] = [(file, line, name) for file, line, name in record["places"]]
-
-    def decode(key: Any) -> Any:
-        if isinstance(key, list):
-            return tuple(decode(part) for part in key)
-        return places[key] if isinstance(key, int) else key
-
-    def sums(holder: Mapping[str, Any], name: str) -> Sums[Any]:
-        return Sums({decode(key): amount for key, amount in holder[name]})
-
-    account = Account(
-        record["command"], record["exit_code"], record["samples"], record["sample_us"],
-        record["torn"], record["lost"],
-    )  # fmt: skip
-    for item in record["processes"]:
-        windows = [
-            Window(Counter(window["kinds"]), window["count"], window["wall"], window["busy"],
-                   window["gaps"], window["unseen"],
-                   **{name: sums(window, name) for name in _SUMS})
-            for window in item["windows"]
-        ]  # fmt: skip
-        host = HostTime(
-            item["host"]["total"], item["host"]["wall"],
-            **{name: sums(item["host"], name) for name in _HOST_SUMS},
-        )  # fmt: skip
-        account.processes.append(
-            ProcessAccount(
-                item["pid"],
-                item["command"],
-                item["problem"],
-                windows,
-                item["rates"],
-                host,
-                [Event(*event) for event in item["timeline"]],
-                item["lost"],
-                item["left_out"],
-                item["marked"],
-                item["marked_ns"],
-            )
-        )
-    return account

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftax_run import account as accounts
+from ftax_run import records
 from ftax_run.account import Account
 from ftax_run.errors import RunError
 from ftax_run.launch import find_interpreter, make_environment, pass_signals, start
@@ -30,7 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Runs a program unchanged and says what kept its GPU waiting, by line.",
     )  # fmt: skip
     parser.add_argument("--show", type=Path, metavar="FILE", help="report a run of before")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="keep what was found")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="append what was found")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--speedscope", type=Path, metavar="FILE", help="a flame graph of idle")
     parser.add_argument("--chrome", type=Path, metavar="FILE", help="two iterations on a timeline")
@@ -78,13 +78,13 @@ def run(words: Sequence[str]) -> int:
     mine, program = split_options(words)
     options = make_parser().parse_args(mine)
     if options.show is not None:
-        account = accounts.read(options.show)
+        account = records.read(options.show)[-1]
     else:
         if not 1 <= options.rate <= 20_000:
             raise RunError(f"--rate is {options.rate:g}: give 1 to 20000 samples a second")
         account = watch(make_command(program), options.rate)
     if options.output is not None:
-        accounts.write(account, options.output)
+        records.append(account, options.output)
     if options.speedscope is not None:
         write_speedscope(account, options.speedscope)
     if options.chrome is not None:

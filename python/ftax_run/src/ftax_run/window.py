@@ -8,6 +8,7 @@ the device's own.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
 
 LAUNCH = "Launch"
+SUMS = ("idle", "leaves", "stacks", "syncs", "sync_idle", "work", "launched", "squares")
 _NEAR_NS = 100_000
 DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
 
@@ -43,6 +45,8 @@ class Window:
     work: Sums[str] = field(default_factory=Sums)  # kernels, graphs, copies, fills, launches
     # How many launches were near the samples of a line: what recording costs, it costs there.
     launched: Sums[tuple[Place, str]] = field(default_factory=Sums)
+    parts: int = 0  # windows that were added up
+    squares: Sums[Place] = field(default_factory=Sums)  # over them, of a line's idle an iteration
 
     def is_like(self, other: Window) -> bool:
         """Whether iterations of both do the same work, but for a tenth."""
@@ -56,9 +60,9 @@ class Window:
 
     def add(self, other: Window) -> None:
         """The sums of both."""
-        for name in ("count", "wall", "busy", "gaps", "unseen"):
+        for name in ("count", "wall", "busy", "gaps", "unseen", "parts"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("idle", "leaves", "stacks", "syncs", "sync_idle", "work", "launched"):
+        for name in SUMS:
             getattr(self, name).add(getattr(other, name))
         self.kinds = self.kinds or other.kinds
 
@@ -77,6 +81,15 @@ class Window:
         for (line, _), amount in self.idle.items():
             lines[line] += amount
         return lines
+
+    def find_error(self, line: Place) -> float:
+        """The standard error of a line's idle an iteration, in ns, by how windows differ in it; the
+        whole where there is one window."""
+        mean = self.sum_lines()[line] / max(1, self.count)
+        if self.parts < 2:
+            return mean
+        variance = max(0.0, self.squares[line] / self.parts - mean**2)
+        return math.sqrt(variance / (self.parts - 1))
 
     def take_out(self, excess: float) -> Window:
         """The same without ``excess`` ns that recording added to the host's part, where launches
@@ -133,6 +146,9 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     _book_syncs(window, recorded, places, calls, idle_from, idle_to, bounds)
     launches = _select_calls(calls, recorded.names, LAUNCH)
     _count_work(window, device, launches, start, end)
+    window.parts = 1
+    window.squares = Sums({line: (amount / max(1, count)) ** 2
+                           for line, amount in window.sum_lines().items()})  # fmt: skip
     return window
 
 
