@@ -289,5 +289,7 @@ def test_ftax_compare_is_this_one():
 
 
 def test_what_is_no_result_is_named_with_what_is():
-    with pytest.raises(InvalidArgumentError, match=r"has an int: give receipts, measurements or runs"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"has an int: give receipts, measurements or runs"
+    ):
         ftax.compare(1, 2)

@@ -17,6 +17,7 @@ from ftax.sweeps.results import SweepResults
 from ftax.timing.differences import HostComparison
 from support.records import make_measurement
 from support.report_results import make_environments, make_knee
+from support.runs import make_run
 from support.runtimes_receipt import CLOSE, ORT, make_cpu_receipt, make_gpu_receipt, make_runtime
 from support.sweeps import MACHINE, make_cell, make_measured
 from support.traces import make_repeated_trace
@@ -52,6 +53,7 @@ def make_all():
             device="cpu",
             findings=(Finding(name="loads", status="passed"),),
         ),
+        "run": make_run(500),
         "sweep": SweepResults(
             cells=(make_measured(make_cell("eager")),) * 900, machines={MACHINE.id: MACHINE}
         ),
