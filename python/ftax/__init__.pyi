@@ -12,6 +12,7 @@ from .errors import UnavailableError as UnavailableError
 from .errors import UnsupportedError as UnsupportedError
 from .ladders.floors import measure_floors as measure_floors
 from .ladders.receipt import Receipt as Receipt
+from .ladders.runs import iteration as iteration
 from .ladders.tax import tax as tax
 from .ladders.trace import trace as trace
 from .ladders.verdict import compare as compare

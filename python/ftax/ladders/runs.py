@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ftax_run.account import Account, ProcessAccount
 from ftax_run.frames import Place, name_place
+from ftax_run.iteration import iteration as iteration
 from ftax_run.records import from_record, to_record
 from ftax_run.report import describe
 from ftax_run.window import Window

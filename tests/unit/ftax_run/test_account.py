@@ -112,6 +112,17 @@ def test_turns_of_iterations_that_the_program_marks() -> None:
     assert process.list_turns() == [30e6, 30e6]
 
 
+def test_of_processes_that_communicate_the_late_one_is_named() -> None:
+    account = make_account(make_window())
+    account.processes.append(ProcessAccount(8, windows=[make_window()]))
+    assert "late" not in "\n".join(describe(account))
+    for process, collectives in zip(account.processes, (9e6, 2e6), strict=True):
+        process.windows[0].collectives = collectives
+    text = "\n".join(describe(account))
+    assert "  8: 1.00 ms an iteration, device busy 40 %" in text
+    assert "Process 8 is late: its collectives take 200 us an iteration, those of the" in text
+
+
 def test_forms_for_other_programs(tmp_path: Path) -> None:
     account = make_account(make_window())
     write_chrome(account, tmp_path / "chrome.json")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ftax_run.activities import KERNEL
 from ftax_run.causes import GAP, SYNC
 from ftax_run.frames import Place, Places
 from ftax_run.window import Recorded, Window, analyse
@@ -134,6 +135,18 @@ def test_without_calls_it_is_the_hosts_until_the_work_begins() -> None:
     assert window.sum_causes()[SYNC] == 0
     lines = {place[2]: amount / window.count for place, amount in window.sum_lines().items()}
     assert lines["busy"] == pytest.approx(1e6, rel=0.15)
+
+
+def test_time_in_collectives() -> None:
+    recorded, places = load("eager_planted_1ms")
+    kernels = recorded.records["kind"] == KERNEL
+    symbol = recorded.records["symbol"][kernels][0]
+    recorded.names[int(symbol)] = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    window = analyse(recorded, places)
+    assert window is not None
+    chosen = recorded.records[kernels & (recorded.records["symbol"] == symbol)]
+    every = float((chosen["end"] - chosen["start"]).sum())
+    assert 0.5 * every < window.collectives <= every
 
 
 def test_nothing_on_the_device_is_no_window() -> None:

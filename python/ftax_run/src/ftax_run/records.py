@@ -12,7 +12,7 @@ from ftax_run.account import Account, Event, HostTime, ProcessAccount
 from ftax_run.errors import RunError
 from ftax_run.frames import Place
 from ftax_run.sums import Sums
-from ftax_run.window import SUMS, Window
+from ftax_run.window import SUMS, TOTALS, Window
 
 SCHEMA = 6  # `ftax.records.store.SCHEMA_VERSION`
 KIND = "run"
@@ -63,9 +63,7 @@ def to_record(account: Account) -> dict[str, object]:
     processes = []
     for item in account.processes:
         windows = [
-            {"kinds": dict(window.kinds), "count": window.count, "wall": window.wall,
-             "busy": window.busy, "gaps": window.gaps, "unseen": window.unseen,
-             "parts": window.parts,
+            {"kinds": dict(window.kinds), **{name: getattr(window, name) for name in TOTALS},
              **list_sums(window, SUMS)}
             for window in item.windows
         ]  # fmt: skip
@@ -103,14 +101,13 @@ def from_record(record: Mapping[str, Any]) -> Account:
             return tuple(decode(part) for part in key)
         return places[key] if isinstance(key, int) else key
 
-    def read_sums(holder: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Sums[Any]]:
+    def read_sums(holder: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
         return {name: Sums({decode(key): amount for key, amount in holder[name]}) for name in names}
 
     processes = []
     for item in record["processes"]:
         windows = [
-            Window(Counter(window["kinds"]), window["count"], window["wall"], window["busy"],
-                   window["gaps"], window["unseen"], parts=window["parts"],
+            Window(Counter(window["kinds"]), **{name: window[name] for name in TOTALS},
                    **read_sums(window, SUMS))
             for window in item["windows"]
         ]  # fmt: skip

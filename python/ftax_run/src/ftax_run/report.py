@@ -9,6 +9,8 @@ from ftax_run.sums import Sums
 from ftax_run.window import Window
 
 _MOST_LINES = 10
+_MOST_OTHERS = 4
+_MOST_SKEW = 1.3  # of the time in collectives, that is not worth a word
 
 
 def describe(account: Account) -> list[str]:
@@ -141,16 +143,35 @@ def _describe_host(process: ProcessAccount) -> list[str]:
 
 
 def _describe_others(account: Account, main: ProcessAccount) -> list[str]:
-    """Other processes whose device worked, a line each."""
-    others = [item for item in account.processes if item.windows and item is not main]
+    """Other processes whose device worked, a line each, and who of all was late."""
+    working = [item for item in account.processes if item.windows]
+    others = [item for item in working if item is not main]
     lines = ["", "Other processes with a device"] if others else []
-    for item in others[:4]:
+    for item in others[:_MOST_OTHERS]:
         window, _ = item.correct()
         lines.append(
             f"  {item.pid}: {_time(window.wall / max(1, window.count))} an iteration, device busy "
             f"{100 * window.busy / window.wall:.0f} %"
         )
-    return lines
+    return lines + _name_late(working)
+
+
+def _name_late(processes: list[ProcessAccount]) -> list[str]:
+    """Of processes that communicate, the one that the others wait for: in its collectives it waits
+    least."""
+    waits = {}
+    for item in processes:
+        window = item.find_steady()
+        if window.count and window.collectives:
+            waits[item.pid] = window.collectives / window.count
+    if len(waits) < 2 or max(waits.values()) < _MOST_SKEW * min(waits.values()):
+        return []
+    late = min(waits, key=lambda pid: waits[pid])
+    most = _time(max(waits.values()))
+    return [
+        f"Process {late} is late: its collectives take {_time(waits[late])} an iteration, those of "
+        f"the others up to {most}, in which they wait for it"
+    ]
 
 
 def _describe_limits(account: Account) -> list[str]:

@@ -22,6 +22,7 @@ from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
 
 LAUNCH = "Launch"
+TOTALS = ("count", "wall", "busy", "gaps", "unseen", "collectives", "parts")
 SUMS = ("idle", "leaves", "stacks", "syncs", "sync_idle", "work", "launched", "squares")
 _NEAR_NS = 100_000
 DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
@@ -37,6 +38,7 @@ class Window:
     busy: float = 0.0
     gaps: float = 0.0  # idle between pieces of work that were launched in time
     unseen: float = 0.0  # idle of the host's doing in which no sample fell
+    collectives: float = 0.0  # in kernels that communicate or wait for other processes to
     idle: Sums[tuple[Place, str]] = field(default_factory=Sums)  # by line and cause
     leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)  # by line and innermost line
     stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)  # from the outermost frame
@@ -60,7 +62,7 @@ class Window:
 
     def add(self, other: Window) -> None:
         """The sums of both."""
-        for name in ("count", "wall", "busy", "gaps", "unseen", "parts"):
+        for name in TOTALS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in SUMS:
             getattr(self, name).add(getattr(other, name))
@@ -146,6 +148,10 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     _book_syncs(window, recorded, places, calls, idle_from, idle_to, bounds)
     launches = _select_calls(calls, recorded.names, LAUNCH)
     _count_work(window, device, launches, start, end)
+    symbols = [number for number, name in recorded.names.items() if name.startswith("nccl")]
+    collectives = device[np.isin(device["symbol"], symbols)]
+    lengths = np.clip(collectives["end"], start, end) - np.clip(collectives["start"], start, end)
+    window.collectives = float(lengths.sum())
     window.parts = 1
     window.squares = Sums({line: (amount / max(1, count)) ** 2
                            for line, amount in window.sum_lines().items()})  # fmt: skip
