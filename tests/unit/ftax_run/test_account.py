@@ -123,6 +123,12 @@ def test_of_processes_that_communicate_the_late_one_is_named() -> None:
     assert "Process 8 is late: its collectives take 200 us an iteration, those of the" in text
 
 
+def test_records_that_end_before_the_program_does() -> None:
+    text = "Towards the end no launch was recorded"
+    for rates, is_said in (([5.0] * 9, False), ([5.0, 0, 0, 0, 0], True), ([0.0] * 9, False)):
+        assert (text in "\n".join(describe(make_account(make_window(), rates)))) == is_said
+
+
 def test_forms_for_other_programs(tmp_path: Path) -> None:
     account = make_account(make_window())
     write_chrome(account, tmp_path / "chrome.json")

@@ -57,3 +57,14 @@ def test_iterations_that_wait_for_another_process(tmp_path: Path) -> None:
     assert spent.get("spin", 0) > 0.6 * host.total
     assert host.total == pytest.approx(sum(host.spent.values()))
     assert "97 iterations that the program marks" in "\n".join(describe(account))
+
+
+def test_a_gpu_that_nothing_is_recorded_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device file is the mark of a process that has initialised CUDA."""
+    (tmp_path / "nvidia-uvm").touch()
+    program = tmp_path / "program.py"
+    program.write_text(f"import time\nfile = open({str(tmp_path / 'nvidia-uvm')!r})\ntime.sleep(3)")
+    monkeypatch.setattr("ftax_run.watcher._ASK_EVERY", 20)
+    text = "\n".join(describe(watch([sys.executable, str(program)], 1000)))
+    assert "uses a GPU, and its driver did not load what records it: another profiler" in text
+    assert "No work on a GPU was seen" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from dataclasses import dataclass, field
 
@@ -61,6 +62,13 @@ class ProcessAccount:
             every = np.concatenate(self._spans)
             self.marked_ns.append(float((every[:, 1] - every[:, 0]).mean()))
             self._spans = []
+
+    @property
+    def silent_turns(self) -> int:
+        """Turns at the end in which no launch was recorded, of a process that launched before."""
+        silent = itertools.takewhile(lambda rate: not rate, reversed(self.rates))
+        count = sum(1 for _ in silent)
+        return count if count < len(self.rates) else 0
 
     def find_steady(self) -> Window:
         """The iterations that took most of the time; without any, all that was recorded."""

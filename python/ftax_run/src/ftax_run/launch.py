@@ -91,6 +91,16 @@ def list_processes(first: int) -> Iterator[int]:
             continue
 
 
+def uses_gpu(pid: int) -> bool:
+    """Whether a process has initialised CUDA: then it has this device open."""
+    try:
+        return any(
+            item.readlink().name == "nvidia-uvm" for item in Path(f"/proc/{pid}/fd").iterdir()
+        )
+    except OSError:  # it has ended, or is another user's
+        return False
+
+
 def read_identity(pid: int) -> tuple[int, ...] | None:
     """What is another where a process has become another program: its file, and where its stack
     begins. None if it has ended."""

@@ -10,6 +10,7 @@ from ftax_run.window import Window
 
 _MOST_LINES = 10
 _MOST_OTHERS = 4
+_MOST_SILENT = 3  # turns without a launch, at the end, that need no word
 _MOST_SKEW = 1.3  # of the time in collectives, that is not worth a word
 
 
@@ -181,6 +182,11 @@ def _describe_limits(account: Account) -> list[str]:
     records = sum(item.lost for item in account.processes)
     if account.lost or records:
         lines.append(f"Lost: {account.lost:,} samples, {records:,} records of the device")
+    if any(item.silent_turns > _MOST_SILENT for item in account.processes):
+        lines.append(
+            "Towards the end no launch was recorded: the program gave its device no work any more, "
+            "or a profiler in it took the records (torch.profiler does)"
+        )
     problems = dict.fromkeys(item.problem for item in account.processes if item.problem)
     return lines + list(problems)[:3]
 

@@ -17,7 +17,7 @@ from ftax_run.activities import ActivityReader, MarkReader
 from ftax_run.causes import Others, name_cause
 from ftax_run.errors import UnknownPythonError
 from ftax_run.frames import Places, make_table
-from ftax_run.launch import list_processes, read_identity
+from ftax_run.launch import list_processes, read_identity, uses_gpu
 from ftax_run.python_process import PythonProcess, find_python
 from ftax_run.sampler import SAMPLE, Sampler
 from ftax_run.timeline import draw_iterations
@@ -25,6 +25,7 @@ from ftax_run.window import LAUNCH, Recorded, Window, analyse
 
 _POLL_S = 0.02
 _DRAIN_EVERY = 5  # polls
+_ASK_EVERY = 100  # polls, whether a process uses a GPU that nothing is recorded of
 _KEEP_NS = 10_000_000_000  # of samples that no window has asked for
 _WARM_UP_NS = 2e9  # of what was recorded of one kind of iteration, at most
 _TRIES = 100  # polls in which a new process may become Python
@@ -74,6 +75,8 @@ class Watcher:
             self._find_processes()
             if count % _DRAIN_EVERY == 0:
                 self._collect()
+            if count % _ASK_EVERY == _ASK_EVERY - 1:
+                self._find_unrecorded()
             count += 1
             time.sleep(_POLL_S)
         self._collect()
@@ -109,6 +112,16 @@ class Watcher:
             process = self._processes[pid]
             if not process.python and not process.reader and not process.account.problem:
                 del self._processes[pid]
+
+    def _find_unrecorded(self) -> None:
+        for pid, process in self._processes.items():
+            account = process.account
+            if process.reader is None and not account.problem and uses_gpu(pid):
+                account.problem = (
+                    f"process {pid} uses a GPU, and its driver did not load what records it: "
+                    "another profiler (nsys, ncu) is in its place, or the process was started "
+                    "without the environment of its parent"
+                )
 
     def _attach(self, process: Process) -> None:
         pid = process.account.pid
