@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "tape/lifetimes.h"
 
 namespace ftax {
 namespace {
@@ -110,6 +111,31 @@ Program drop_host_reads(const Program& program, const std::vector<int>& kept) {
     }
   }
   return drop_calls(result, dropped);
+}
+
+Program take_part(const Program& program, size_t first, size_t last,
+                  const std::vector<std::pair<int, at::Tensor>>& inputs,
+                  const std::vector<int>& outputs) {
+  if (first > last || last > program.calls.size()) {
+    throw InvalidArgumentError("there are no calls from " + std::to_string(first) + " to " +
+                               std::to_string(last) + " of " +
+                               std::to_string(program.calls.size()));
+  }
+  std::vector<int> others;
+  for (size_t index = 0; index < program.calls.size(); ++index) {
+    if (index < first || index >= last) others.push_back(static_cast<int>(index));
+  }
+  Program result = drop_calls(program, others);
+  for (Call& call : result.calls) call.releases.clear();
+  result.input_slots.clear();
+  result.input_facts.clear();
+  for (const auto& [slot, tensor] : inputs) {
+    result.input_slots.push_back(slot);
+    result.input_facts.push_back(InputFacts::of(tensor));
+  }
+  result.output_slots = outputs;
+  add_releases(result);
+  return result;
 }
 
 Program bake(const Program& program, const std::vector<Baked>& places) {

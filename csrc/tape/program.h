@@ -93,6 +93,12 @@ struct Program {
 // throws UnsupportedError where that is something other than one element of a tensor.
 [[nodiscard]] Program drop_host_reads(const Program& program, const std::vector<int>& kept);
 
+// The calls from `first` to before `last` alone, given these slots, as they hold such tensors, and
+// giving those in `outputs`.
+[[nodiscard]] Program take_part(const Program& program, size_t first, size_t last,
+                                const std::vector<std::pair<int, at::Tensor>>& inputs,
+                                const std::vector<int>& outputs);
+
 // What a slot holds at a call, in every run.
 struct Baked {
   int call;

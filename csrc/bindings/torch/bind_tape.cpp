@@ -178,6 +178,15 @@ void bind_tape(py::module_& m) {
           "The same calls, for another thread.")
       .def("bake", &bake_places, py::arg("places"),
            "The tape with (call, slot, tensor) as constants; without calls that make such slots.")
+      .def(
+          "part",
+          [](const Tape& t, size_t first, size_t last,
+             const std::vector<std::pair<int, at::Tensor>>& inputs,
+             const std::vector<int>& outputs) {
+            return std::make_shared<Tape>(take_part(t.program(), first, last, inputs, outputs));
+          },
+          py::arg("first"), py::arg("last"), py::arg("inputs"), py::arg("outputs"),
+          "The calls of a range alone, given slots as they hold such tensors.")
       .def("__len__", [](const Tape& t) { return t.program().calls.size(); })
       .def_property_readonly("operators", [](const Tape& t) { return list_operators(t, true); })
       .def_property_readonly("visible_operators",

@@ -20,6 +20,7 @@ from torch import nn
 from ftax.captures.around import OtherThreads, find_mode
 from ftax.captures.checks import Before, check, find_obstacle, give_to_borrower, replay
 from ftax.captures.explanation import Explanation, explain
+from ftax.captures.followed import FollowedProgram
 from ftax.captures.guards import Wraps
 from ftax.captures.in_place import stand_in
 from ftax.captures.kinds import CallKind
@@ -161,6 +162,9 @@ class Captured(Wraps, StandIn):
             return self._replay_or_check(match)
 
     def _replay_or_check(self, match: _Match) -> Any:
+        if isinstance(match.program, FollowedProgram) and match.program.difference:
+            result = self._call_original(match, "a replay was wrong")
+            return self._give_up(match, result, match.program.difference, raises=False)
         if self._audits_left:
             self._audits_left -= 1
             return self._check(match, raises=True)
@@ -210,6 +214,8 @@ class Captured(Wraps, StandIn):
         self._ledger.note_check(match.kind, program, match.start, clock, *times)
         if program.schedule.is_no_faster:
             self._recordings.give_up(match.kind, program, "a replay is no faster")
+        if isinstance(program, FollowedProgram):
+            return program.follow(tensors, found)
         if self.options.borrow:
             return give_to_borrower(found.replayed, found.result)
         return found.result

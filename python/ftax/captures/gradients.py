@@ -57,6 +57,11 @@ class Gradients:
     handed: dict[int, _Handed] = field(default_factory=dict, repr=False)
 
     @property
+    def has_any(self) -> bool:
+        """Whether the call does anything to gradients."""
+        return bool(self.added or self.made or self.dropped)
+
+    @property
     def own(self) -> set[int]:
         """Leaves whose gradients are the call's, whatever there was before."""
         return set(map(id, self.made)) - set(map(id, self.added))

@@ -189,7 +189,7 @@ class Ledger:
             self.budget.replayed += replay_ns
             self.budget.original += original_ns
         program.schedule.plan_next(replay_ns, taken_ns - replay_ns)
-        program.schedule.time(replay_ns, original_ns)
+        program.note_times(replay_ns, original_ns)
         self.note_replay(kind, program, start, check_ns)
 
     def note_recording(self, begun: int, begun_work: int, *, is_asked: bool) -> None:

@@ -67,6 +67,15 @@ class Notices:
             "most have some)",
         )
 
+    def tell_backward(self, error: Exception) -> None:
+        """Gradients lie in a way for which no backward pass can be recorded."""
+        self._warn(
+            "backward",
+            f"the backward pass of the capture of {self._name} could not be recorded for gradients "
+            f"that lie as they do now ({error}): they are copied, and what is computed of them may "
+            "differ in the last bits",
+        )
+
     def tell_failure(self, error: Exception) -> None:
         """A replay failed."""
         self._warn(

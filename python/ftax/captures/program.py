@@ -135,9 +135,7 @@ class Program:
     @property
     def has_state(self) -> bool:
         """Whether a call changes anything but its results."""
-        grads = self.gradients
-        leaves_behind = grads.added or grads.made or grads.dropped or self.kept
-        return bool(leaves_behind or not self.is_pure)
+        return bool(self.gradients.has_any or self.kept or not self.is_pure)
 
     @property
     def contents(self) -> str:
@@ -186,6 +184,10 @@ class Program:
                 if not _core.is_same_value(now.item(), value):  # -0.0 is not 0.0
                     raise ValueChanged
         return self._hand_out(outputs)
+
+    def note_times(self, replay_ns: int, original_ns: int) -> None:
+        """A check has timed a call."""
+        self.schedule.time(replay_ns, original_ns)
 
     def _hand_out(self, outputs: Sequence[torch.Tensor]) -> Any:
         """The result, with gradients where eager would leave them."""

@@ -23,6 +23,15 @@ from ftax.captures import host_reads
 from ftax.captures.around import OtherThreads, refuse_modes
 from ftax.captures.autograd_left import leaves_graph
 from ftax.captures.compiled import record_compiled
+from ftax.captures.followed import (
+    Backward,
+    FollowedCall,
+    FollowedProgram,
+    Grads,
+    cut,
+    draw_grads,
+    make_followed,
+)
 from ftax.captures.gradients import (
     can_hold_gradient,
     find_gradients,
@@ -105,13 +114,55 @@ def record_program(
     """
     refuse_modes(request.name)
     with nullcontext() if request.is_alone else beside_other_threads(), _without_full_collections():
+        return _record_as_it_is(what, args, kwargs, request)
+
+
+def _record_as_it_is(
+    what: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], request: Request
+) -> Program:
+    """Objects that the call writes into are state, and a call that autograd goes on from has its
+    backward pass recorded with it: both are found by trying."""
+    objects: set[int] = set()
+    grads: Grads = ()
+    while True:
         try:
-            return _record(what, args, kwargs, request, is_data)
-        except _WritesObjects as found:
-            objects = found.objects
             return _record(
-                what, args, kwargs, request, lambda item: is_data(item) and id(item) not in objects
-            )
+                what, args, kwargs, request, lambda item: is_data(item) and id(item) not in objects,
+                grads,
+            )  # fmt: skip
+        except _WritesObjects as found:
+            objects.update(found.objects)
+        except _IsFollowed as found:
+            grads = found.grads
+
+
+def record_backward(
+    what: Callable[..., Any],
+    program: FollowedProgram,
+    tensors: Sequence[torch.Tensor | None],
+    grads: Grads,
+    request: Request,
+) -> Backward:
+    """The backward pass of a recorded call for gradients that lie in another way. Values do not
+    matter: tensors that are not there any more are zeros."""
+    given = [
+        program.make_input(place) if item is None else item for place, item in enumerate(tensors)
+    ]
+    args, kwargs = program.signature.fill(given)
+    refuse_modes(request.name)
+    with (
+        nullcontext() if request.is_alone else beside_other_threads(),
+        _without_full_collections(),
+        torch.enable_grad(),
+    ):
+        other = _record(what, args, kwargs, request, is_data, grads)
+    if not isinstance(other, FollowedProgram) or not program.is_like(other):
+        raise UnsupportedError(
+            f"cannot capture {request.name}: its forward pass is not the same when it is recorded "
+            "again for other gradients"
+        )
+    (backward,) = other.passes.backwards.values()
+    return backward
 
 
 @contextmanager
@@ -124,6 +175,14 @@ def _without_full_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
+
+
+class _IsFollowed(Exception):
+    """Autograd goes on from what the call returns; ``grads`` are like those that it would bring."""
+
+    def __init__(self, grads: Grads) -> None:
+        super().__init__()
+        self.grads = grads
 
 
 class _WritesObjects(Exception):
@@ -140,8 +199,10 @@ def _record(
     kwargs: dict[str, Any],
     request: Request,
     is_data: Callable[[Any], bool],
+    grads: Grads,
 ) -> Program:
     name, options = request.name, request.options
+    present = [item for item in grads if item is not None]
     signature = _core.Signature(args, kwargs, is_data)
     tensors = signature.match(args, kwargs)
     if tensors is None:
@@ -150,10 +211,17 @@ def _record(
             "be the same; give plain values, tensors and containers of them"
         )
     recorded = Recorded(what, signature, tensors, name=name, is_alone=request.is_alone)
+    if grads:
+        recorded = FollowedCall(
+            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads
+        )
+    check_inputs = _find_check_inputs(signature, tensors, request)
+    if check_inputs is not None:
+        check_inputs += tuple(map(make_like, present))
     step = Step(
         function=recorded,
-        inputs=tuple(tensors),
-        check_inputs=_find_check_inputs(signature, tensors, request),
+        inputs=(*tensors, *present),
+        check_inputs=check_inputs,
         reset=options.reset,
         name=name,
         kind="call",
@@ -175,6 +243,8 @@ def _record(
         if objects := _find_written_objects((args, kwargs), module.written, is_data):
             raise _WritesObjects(objects)
         chosen = _choose_kind(options.kind, loaded.device)
+        if grads:
+            chosen = _choose_followed_kind(options.kind, name)
         if chosen == "graph" and not request.is_alone:
             raise OtherThreads(
                 f"cannot capture {name}: to make a CUDA graph changes how torch runs in all threads"
@@ -207,9 +277,17 @@ def _record(
                 raise UnsupportedError(f"{refusal}{recorded.hint}")
         if used := recorded.find_used_again(taped.tape):
             raise refuse_kept(name, used)
+        if grads and (
+            dependent or recorded.kept or module.written_inputs or recorded.gradients.has_any
+        ):
+            raise refuse_open_graph(name)
         same = [index for index in taped.tape.host_reads if index not in dependent]
         baked = tuple(describe_place(taped.tape.calls[index]) for index in same)
         tape = taped.tape.without_host_reads(dependent)
+        passes = None
+        if isinstance(recorded, FollowedCall):
+            with preserve_state(loaded):
+                passes = cut(tape, tensors, grads, recorded, name)
         replay = _make_replay(chosen, workspace, tape, request)
         kept = len(dependent)
         replay.places = recorded.list_places(kept, len(tape.output_slots))
@@ -230,8 +308,8 @@ def _record(
             recorded.executed,
             loaded.device,
             functions=recorded.functions,
-            has_autograd=loaded.has_autograd,
-            gradients=recorded.gradients,
+            has_autograd=loaded.has_autograd and not recorded.hands_gradients,
+            gradients=None if recorded.hands_gradients else recorded.gradients,
             unguarded=Unguarded(names=frozenset(options.ignore), places=recorded.kept),
         )
     if keeps_casts := torch.is_autocast_cache_enabled() and has_autocast(loaded.device):
@@ -243,28 +321,28 @@ def _record(
         raise RunnerError(f"{name} was never called")
     if keeps_casts:
         state.frozen.append("weights, while torch.autocast keeps what it has cast of them")
-    return Program(
-        signature=signature,
-        replay=replay,
-        kind=chosen,
-        state=state,
-        executed=recorded.executed,
-        written=written,
-        written_inputs=module.written_inputs,
-        draws=draws_random_numbers(taped.tape),
-        generators=tuple(item for item, _ in module.generators),
-        gradients=recorded.gradients,
-        kept=recorded.kept,
-        operators=len(tape),
-        baked=baked,
-        checked=tuple(checked),
-        warnings=tuple(dict.fromkeys((*loaded.warnings, *taped.warnings))),
-        unsettled=say_unsettled(changed, is_lost=not state.holds_all(written, tensors)),
-        tree=tree,
-        leaves=recorded.leaves,
-        given=tensors,
-        result_bytes=sum(item.numel() * item.element_size() for item in taped.reference),
-    )
+    facts: dict[str, Any] = {
+        "signature": signature,
+        "kind": chosen,
+        "state": state,
+        "executed": recorded.executed,
+        "written": written,
+        "written_inputs": module.written_inputs,
+        "draws": draws_random_numbers(taped.tape),
+        "generators": tuple(item for item, _ in module.generators),
+        "gradients": recorded.gradients,
+        "kept": recorded.kept,
+        "operators": len(tape),
+        "baked": baked,
+        "checked": tuple(checked),
+        "warnings": tuple(dict.fromkeys((*loaded.warnings, *taped.warnings))),
+        "unsettled": say_unsettled(changed, is_lost=not state.holds_all(written, tensors)),
+        "given": tensors,
+        "result_bytes": sum(item.numel() * item.element_size() for item in taped.reference),
+    }
+    if passes is None or not isinstance(recorded, FollowedCall):
+        return Program(replay=replay, tree=tree, leaves=recorded.leaves, **facts)
+    return make_followed(passes, recorded, facts)
 
 
 def _find_check_inputs(
@@ -311,6 +389,8 @@ def _look(
     gradients; refuse one that changes what else Python keeps, or whose result autograd would have
     to follow. What Python keeps after it."""
 
+    grads: list[torch.Tensor] = []
+
     def run() -> None:
         with preserve_state(loaded), loaded.guard():
             call_model(loaded.call)
@@ -322,6 +402,7 @@ def _look(
         run_inside(host_reads.watch_memory_reads(recorded.reads))
         recorded.is_followed = False
         followed, recorded.followed = recorded.followed, []  # or its graph would live on
+        grads.extend(draw_grads(followed))
         return followed
 
     def run_inside(mode: AbstractContextManager[Any]) -> None:
@@ -335,8 +416,10 @@ def _look(
             recorded.executed,
             loaded.device,
             functions=recorded.functions,
-            has_autograd=loaded.has_autograd,
-            gradients=None if recorded.uses_gradients(loaded) else recorded.gradients,
+            has_autograd=loaded.has_autograd and not recorded.hands_gradients,
+            gradients=None
+            if recorded.uses_gradients(loaded) or recorded.hands_gradients
+            else recorded.gradients,
             unguarded=Unguarded(names=frozenset(options.ignore), places=recorded.kept),
         )
 
@@ -356,7 +439,9 @@ def _look(
         name = state.name_change()
         raise refuse_changes(loaded.name, changed, name)
     if may_go_on and loaded.has_autograd:
-        raise refuse_open_graph(loaded.name)
+        if isinstance(recorded, FollowedCall):
+            raise refuse_open_graph(loaded.name)
+        raise _IsFollowed(tuple(grads))
     if recorded.uses_gradients(loaded):
         leaves += state.tensors
         unique = {id(leaf): leaf for leaf in leaves}
@@ -408,6 +493,15 @@ def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:
     if kind != "auto":
         return kind
     return "graph" if on_gpu else "tape"
+
+
+def _choose_followed_kind(kind: Literal["auto", "tape", "graph"], name: str) -> Kind:
+    if kind == "graph":
+        raise UnsupportedError(
+            f"cannot capture {name} as a CUDA graph, since autograd goes on from its result: leave "
+            "kind out, and its forward and backward pass are replayed from C++"
+        )
+    return "tape"
 
 
 def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape, request: Request) -> Replay:

@@ -31,6 +31,8 @@ from ftax.steps.writes import list_storages
 class Recorded:
     """One call, with what was seen of it."""
 
+    hands_gradients = False  # to autograd, which adds them to those of weights
+
     def __init__(
         self,
         what: Callable[..., Any],
@@ -89,7 +91,7 @@ class Recorded:
             self.is_other = found is None or any(map(operator.is_not, found, tensors))
         else:
             result = self._call(args, kwargs)
-        leaves, self.tree = pytree.tree_flatten(result, is_leaf=_is_size)
+        leaves, self.tree = pytree.tree_flatten(result, is_leaf=is_size)
         found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.leaves = tuple(TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         if self.is_followed:
@@ -159,7 +161,8 @@ class Recorded:
         return range(results, results + len(self.gradients.made))
 
 
-def _is_size(value: object) -> bool:
+def is_size(value: object) -> bool:
+    """Whether it is no container here."""
     return isinstance(value, torch.Size)
 
 

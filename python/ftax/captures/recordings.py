@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,20 +15,23 @@ import torch
 
 from ftax.captures.around import is_only_thread
 from ftax.captures.checks import choose_most_bytes
+from ftax.captures.followed import Backward, FollowedProgram, Grads
 from ftax.captures.gradients import note_holders
 from ftax.captures.kinds import MOVES, CallKind, CallKinds
 from ftax.captures.ledger import Ledger
 from ftax.captures.notices import Notices
 from ftax.captures.options import Options
 from ftax.captures.program import Program
-from ftax.captures.record import Request, record_program
-from ftax.errors import UnsupportedError
+from ftax.captures.record import Request, record_backward, record_program
+from ftax.errors import FtaxError, UnsupportedError
 from ftax.steps.given import is_measuring
+from ftax.steps.left_as_found import try_lock
 from ftax.steps.setting import use_autograd
 from ftax.tape.capture import GraphMemory
 
 _MOST_OF_A_KIND = 4  # recordings of one signature that are kept, such as with two values of a flag
 _GIVE_UP_AFTER_CALLS = 8
+_MOST_BACKWARDS = 8  # of a recording, by how gradients lie
 _MANY_NEW = 64  # kinds of calls in a row, after which it is worth a warning
 _NOT_YET = "such arguments are not recorded yet"
 
@@ -120,13 +123,7 @@ class Recordings:
         by the user, who answers for what other threads do to a GPU meanwhile."""
         this_thread.is_recording = True
         begun, begun_work = time.perf_counter_ns(), time.thread_time_ns()
-        request = Request(
-            name=self._name,
-            options=self._options,
-            memory=self._memory,
-            check_inputs=check_inputs,
-            is_alone=is_only_thread() or (is_asked and torch.cuda.is_initialized()),
-        )
+        request = self._make_request(check_inputs, is_asked=is_asked)
         try:
             with note_holders([program.gradients for program in self.programs]):
                 return self._keep(self._make_program(args, kwargs, request), kind)
@@ -140,11 +137,43 @@ class Recordings:
         mode = self._grad_mode
         with nullcontext() if mode is None else use_autograd(mode == "grad"):
             program = record_program(self._function, args, kwargs, request)
+        if isinstance(program, FollowedProgram):
+            program.find_backward = self._find_backward
         if not program.unsettled and (changed := program.state.find_change()):
             raise UnsupportedError(
                 f"cannot capture {self._name}: {changed} is not the same when it is read twice"
             )
         return program
+
+    def _find_backward(
+        self, program: FollowedProgram, tensors: Sequence[torch.Tensor | None], grads: Grads
+    ) -> Backward | None:
+        """Record the backward pass for gradients that lie in another way than known ones."""
+        if len(program.passes.backwards) >= _MOST_BACKWARDS:
+            return None
+        this_thread.is_recording = True
+        begun, begun_work = time.perf_counter_ns(), time.thread_time_ns()
+        try:
+            with try_lock() as is_alone:
+                if not is_alone:
+                    return None
+                request = self._make_request(None, is_asked=True)
+                return record_backward(self._function, program, tensors, grads, request)
+        except FtaxError as error:
+            self._notices.tell_backward(error)
+            return None
+        finally:
+            this_thread.is_recording = False
+            self._ledger.note_recording(begun, begun_work, is_asked=False)
+
+    def _make_request(self, check_inputs: Any, *, is_asked: bool) -> Request:
+        return Request(
+            name=self._name,
+            options=self._options,
+            memory=self._memory,
+            check_inputs=check_inputs,
+            is_alone=is_only_thread() or (is_asked and torch.cuda.is_initialized()),
+        )
 
     def _keep(self, program: Program, kind: CallKind) -> Program | None:
         """Use it for the next such call, unless a first call has to run as it is."""

@@ -1,0 +1,546 @@
+"""A call that autograd goes on from: its forward pass is one replay, its backward pass another.
+
+Both are recorded as one call, which is given the gradients of its results too, and cut where the
+results are there. What the forward pass makes and the backward pass needs is held by autograd
+between the two, as eager's is. Gradients are returned to autograd, which adds them up, so hooks,
+clipping, accumulation and DDP work as they do.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.utils import _pytree as pytree
+
+from ftax import _core
+from ftax.captures.checks import Checked
+from ftax.captures.names import list_names
+from ftax.captures.program import TENSOR, Program, TapeReplay
+from ftax.captures.recorded import Recorded, is_size
+from ftax.errors import RunnerError, UnsupportedError
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.writes import list_storages
+from ftax.tape.capture import list_output_slots
+from ftax.tape.equality import find_other_bits, measure_spread
+from ftax.tape.flow import list_slots
+
+Grads = Sequence[torch.Tensor | None]  # one a result that has a graph
+Layout = tuple[Any, ...]
+
+
+class FollowedCall(Recorded):
+    """The call with its backward pass: the last tensors that it is given are those of ``grads``, of
+    its results, that are not None."""
+
+    hands_gradients = True
+
+    def __init__(self, what: Callable[..., Any], *args: Any, grads: Grads, **kwargs: Any) -> None:
+        super().__init__(what, *args, **kwargs)
+        self._what, self.original = what, self._run_both
+        self._is_given = [grad is not None for grad in grads]
+        self._inputs: list[torch.Tensor] = []
+        self._grads: Sequence[torch.Tensor] = ()
+        self._results: list[torch.Tensor] = []
+        self.weights: list[torch.Tensor] = []  # that get gradients
+        self.result_tree: pytree.TreeSpec | None = None
+        self.result_leaves: tuple[Any, ...] = ()
+        self.with_graph: tuple[int, ...] = ()  # which results, among those that are tensors
+
+    def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """Its results, and the gradients of inputs and weights."""
+        count = len(tensors) - sum(self._is_given)
+        self._grads = tensors[count:]
+        # Leaves: what led to them is not of this call.
+        given = [item.detach().requires_grad_(item.requires_grad) for item in tensors[:count]]
+        self._inputs = [item for item in given if item.requires_grad]
+        return super().__call__(*given)
+
+    def uses_gradients(self, loaded: LoadedModel) -> bool:
+        """Its own are handed to autograd."""
+        return not {"grad", "backward"}.isdisjoint(list_names(self.executed.codes))
+
+    def _run_both(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._what(*args, **kwargs)
+        watcher = sys.getprofile()  # of the user's code, and of no code of ours
+        sys.setprofile(None)
+        try:
+            roots = self._find_roots(result)
+            handed = [item.detach() for item in self._results]  # of the forward pass
+            device = roots[0].device.type
+            with _without_hooks(self.weights), torch.autocast(device, enabled=False):
+                sys.setprofile(watcher)
+                found = torch.autograd.grad(
+                    roots, [*self._inputs, *self.weights], self._grads, allow_unused=True
+                )
+                sys.setprofile(None)
+            return handed, found
+        finally:
+            sys.setprofile(watcher)
+
+    def _find_roots(self, result: Any) -> list[torch.Tensor]:
+        """The results that gradients come to."""
+        leaves, self.result_tree = pytree.tree_flatten(result, is_leaf=is_size)
+        self._results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.result_leaves = tuple(
+            TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
+        )
+        pairs = enumerate(self._results)
+        self.with_graph = tuple(place for place, item in pairs if item.requires_grad)
+        if len(self.with_graph) != len(self._is_given):
+            raise UnsupportedError(
+                f"cannot capture {self._name}: {len(self.with_graph)} of its results have a graph, "
+                f"and {len(self._is_given)} had one before"
+            )
+        every = [self._results[place] for place in self.with_graph]
+        if not self.weights:
+            self.weights = _list_weights(every, self._inputs)
+        return [item for item, given in zip(every, self._is_given, strict=True) if given]
+
+
+def draw_grads(results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Gradients of these results, as a loss that is no sum gives them."""
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    with torch.no_grad():
+        for item in results:
+            values = torch.randn(item.shape, generator=generator, dtype=torch.float32)
+            made.append(torch.empty_like(item.detach()).copy_(values))
+    return tuple(made)
+
+
+def _list_weights(
+    results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The leaves, but for the inputs, to which the graph of these leads."""
+    known = set(map(id, inputs))
+    found: dict[int, torch.Tensor] = {}
+    seen: set[Any] = set()
+    queue = [torch.autograd.graph.get_gradient_edge(item).node for item in results]
+    while queue:
+        node = queue.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, torch.Tensor) and id(leaf) not in known:
+            found[id(leaf)] = leaf
+        queue += [further for further, _ in node.next_functions if further is not None]
+    return list(reversed(found.values()))
+
+
+@contextmanager
+def _without_hooks(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Hooks of weights are called by autograd when it has their gradients, and not before."""
+    hooked = [(item, item._backward_hooks) for item in tensors if item._backward_hooks]
+    for item, _ in hooked:
+        item._backward_hooks = None
+    try:
+        yield
+    finally:
+        for item, hooks in hooked:
+            item._backward_hooks = hooks
+
+
+def find_layout(grads: Grads) -> Layout:
+    """By what gradients are another backward pass: which there are, and how they lie."""
+    return tuple(
+        None if item is None else (item.dtype, item.shape, _find_strides(item)) for item in grads
+    )
+
+
+def _find_strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return tuple(stride for size, stride in pairs if size > 1)
+
+
+class Laid(NamedTuple):
+    """How a tensor lies."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Laid:
+        """As this one does."""
+        return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
+
+    def make(self) -> torch.Tensor:
+        """One of zeros."""
+        made = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+        return made.zero_().requires_grad_(self.requires_grad)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Backward:
+    """A backward pass for gradients of one layout.
+
+    Attributes:
+        replay: given what was saved, inputs, and gradients.
+        saved: what of it, as in `Passes.saved`.
+        inputs: which tensors of the call it is given.
+        made: of each input and weight that may get a gradient, whether it does.
+    """
+
+    replay: TapeReplay
+    saved: tuple[int, ...]
+    inputs: tuple[int, ...]
+    made: tuple[bool, ...]
+
+    def run(
+        self, saved: Mapping[int, torch.Tensor], tensors: Sequence[torch.Tensor], grads: Grads
+    ) -> list[torch.Tensor | None]:
+        """The gradients of inputs and weights."""
+        given = [saved[place] for place in self.saved]
+        given += [tensors[place] for place in self.inputs]
+        given += [item for item in grads if item is not None]
+        found = iter(self.replay(given))
+        return [next(found) if is_made else None for is_made in self.made]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Passes:
+    """Both passes of a call.
+
+    Attributes:
+        results: how many tensors it returns.
+        saved: what the backward pass needs, which follows the results: places among all that the
+            calls of the forward pass make.
+        views: which of them are views of weights.
+        operators: of the forward pass.
+        backwards: by the layout of the gradients.
+        kept: inputs and weights whose values the backward pass needs as they were.
+        saved_bytes: that a call holds until its backward pass, beside inputs and weights.
+        drawn: how the gradients lie that were drawn first.
+    """
+
+    results: int
+    with_graph: tuple[int, ...]
+    forward: _core.Tape
+    saved: tuple[int, ...]
+    views: tuple[int, ...]
+    operators: list[str]
+    backwards: dict[Layout, Backward]
+    kept_inputs: tuple[int, ...]
+    kept_results: tuple[int, ...]
+    kept_weights: tuple[torch.Tensor, ...]
+    saved_bytes: int
+    drawn: tuple[Laid, ...]
+
+
+def cut(
+    tape: _core.Tape,
+    tensors: Sequence[torch.Tensor],
+    grads: Grads,
+    recorded: FollowedCall,
+    name: str,
+) -> Passes:
+    """The two passes of a recording of both. Runs each of them once."""
+    calls = tape.calls
+    count = len(tensors)
+    inputs, of_grads = tape.input_slots[:count], tape.input_slots[count:]
+    results = sum(leaf is TENSOR for leaf in recorded.result_leaves)
+    made = tuple(leaf is TENSOR for leaf in recorded.leaves[results:])
+    result_slots = tape.output_slots[:results]
+    first = _find_end(calls, set(result_slots))
+    grad_slots = tape.output_slots[results : results + sum(made)]
+    constants = dict(tape.constants)
+    before = {slot: place for place, slot in enumerate(_list_made(calls[:first]))}
+    used = dict.fromkeys(
+        slot
+        for call in calls[first:]
+        for argument in call["arguments"]
+        for slot in list_slots(argument)
+    )
+    used |= dict.fromkeys(grad_slots)
+    saved = tuple(slot for slot in used if slot in before and slot not in inputs)
+    used_inputs = tuple(place for place, slot in enumerate(inputs) if slot in used)
+    _refuse_writes(calls[first:], {*before, *inputs, *constants}, name)
+    given = list(zip(inputs, tensors, strict=True))
+    forward = tape.part(0, first, given, [*result_slots, *saved])
+    outputs = forward.call(list(tensors), list(range(results + len(saved))))
+    values = outputs[results:]
+    _refuse_aliases(outputs[:results], [*tensors, *constants.values()], name)
+    present = [item for item in grads if item is not None]
+    given = [*zip(saved, values, strict=True)]
+    given += [(inputs[place], tensors[place]) for place in used_inputs]
+    given += zip(of_grads, present, strict=True)
+    backward = tape.part(first, len(calls), given, grad_slots)
+    replay = TapeReplay(backward)
+    replay.places = list(range(len(grad_slots)))
+    needed = {key for item in values for key in list_storages(item)}
+    weights = [constants[slot] for slot in used if slot in constants]
+    needed |= {key for item in weights for key in list_storages(item)}
+
+    def list_kept(items: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        return tuple(place for place, item in enumerate(items) if needed & {*list_storages(item)})
+
+    every = list(constants.values())
+    of_weights = {key for item in every for key in list_storages(item)}
+    views = tuple(place for place, item in enumerate(values) if of_weights & {*list_storages(item)})
+    return Passes(
+        results=results,
+        with_graph=recorded.with_graph,
+        forward=forward,
+        saved=tuple(before[slot] for slot in saved),
+        views=views,
+        operators=[call["operator"] for call in calls[:first]],
+        backwards={
+            find_layout(grads): Backward(
+                replay=replay,
+                saved=tuple(before[slot] for slot in saved),
+                inputs=used_inputs,
+                made=made,
+            )
+        },
+        kept_inputs=tuple(sorted({*used_inputs, *list_kept(tensors)})),
+        kept_results=list_kept(outputs[:results]),
+        kept_weights=tuple(every[place] for place in list_kept(every)),
+        saved_bytes=sum(item.numel() * item.element_size() for item in values),
+        drawn=tuple(map(Laid.of, present)),
+    )
+
+
+def _find_end(calls: Sequence[Mapping[str, Any]], results: set[int]) -> int:
+    """Where the backward pass begins: what is handed out is detached right before."""
+    return 1 + max(
+        index
+        for index, call in enumerate(calls)
+        if not results.isdisjoint(list_output_slots(call["outputs"]))
+    )
+
+
+def _list_made(calls: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [slot for call in calls for slot in list_output_slots(call["outputs"])]
+
+
+def _refuse_writes(calls: Sequence[Mapping[str, Any]], before: set[int], name: str) -> None:
+    for call in calls:
+        if not before.isdisjoint(call["written"]):
+            raise UnsupportedError(
+                f"cannot capture {name} under autograd: its backward pass writes "
+                f"({call['operator']}) into what the forward pass made, so it could not run twice"
+            )
+
+
+def _refuse_aliases(
+    results: Sequence[torch.Tensor], outside: Sequence[torch.Tensor], name: str
+) -> None:
+    known = {key for item in outside for key in list_storages(item)}
+    for place, item in enumerate(results):
+        if known & {*list_storages(item)}:
+            raise UnsupportedError(
+                f"cannot capture {name} under autograd: its result {place} is a view of an "
+                "argument or a weight; return a copy of it (.clone())"
+            )
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class FollowedProgram(Program):
+    """A recorded call that autograd goes on from.
+
+    Attributes:
+        passes: of it.
+        weights: that may get gradients, after the inputs.
+        find_backward: records a backward pass for gradients of another layout; gives None where it
+            cannot, and has said so.
+        difference: how gradients of a replay were found to differ from the original's, in words.
+    """
+
+    passes: Passes
+    weights: tuple[torch.Tensor, ...]
+    find_backward: (
+        Callable[[FollowedProgram, list[torch.Tensor], Grads], Backward | None] | None
+    ) = None
+    difference: str = ""
+    _followed: tuple[int, ...] = field(init=False)  # which tensors of a call get gradients
+    _like: tuple[Laid, ...] = field(init=False)  # of those that it was recorded with
+
+    def __post_init__(self) -> None:
+        given = self.given
+        super(FollowedProgram, self).__post_init__()
+        self._followed = tuple(place for place, item in enumerate(given) if item.requires_grad)
+        self._like = tuple(map(Laid.of, given))
+
+    def make_input(self, place: int) -> torch.Tensor:
+        """One of zeros, laid out as that of a call."""
+        return self._like[place].make()
+
+    def is_like(self, other: FollowedProgram) -> bool:
+        """Whether the forward pass is the same, so that what it saves can be used."""
+        mine, others = self.passes, other.passes
+        same_weights = [*map(id, self.weights)] == [*map(id, other.weights)]
+        has_all = {*others.saved} <= {*mine.saved}
+        return mine.operators == others.operators and has_all and same_weights
+
+    def run(self, tensors: list[torch.Tensor]) -> Any:
+        """What the call returns, with a graph of one node."""
+        results = _Replayed.apply(self, tensors, *self.list_leaves(tensors))  # type: ignore[no-untyped-call]
+        return self.hand_out(results)
+
+    def list_leaves(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Inputs and weights to which gradients go."""
+        return [*(tensors[place] for place in self._followed), *self.weights]
+
+    def hand_out(self, results: Sequence[torch.Tensor]) -> Any:
+        """The structure that the original returns."""
+        rest = iter(results)
+        leaves = [next(rest) if leaf is TENSOR else leaf for leaf in self.leaves]
+        return pytree.tree_unflatten(leaves, self.tree)
+
+    def run_backward(
+        self, saved: Mapping[int, torch.Tensor], tensors: list[torch.Tensor], grads: Grads
+    ) -> list[torch.Tensor | None]:
+        """Gradients of `list_leaves`."""
+        layout, known = find_layout(grads), self.passes.backwards
+        backward = known.get(layout)
+        if backward is None:
+            backward = self.find_backward and self.find_backward(self, tensors, grads)
+            if backward is None:  # as they were drawn: the same values, summed another way maybe
+                laid = [
+                    like.make() if grad is None else like.make().copy_(grad)
+                    for grad, like in zip(grads, self.passes.drawn, strict=True)
+                ]
+                return known[find_layout(laid)].run(saved, tensors, laid)
+            known[layout] = backward
+        return backward.run(saved, tensors, grads)
+
+    def note_times(self, replay_ns: int, original_ns: int) -> None:
+        """Of a forward pass alone: its backward pass will tell of both."""
+
+    def follow(self, tensors: list[torch.Tensor], checked: Checked) -> Any:
+        """The original's result, whose backward pass compares its gradients with those of the
+        replay."""
+        leaves = self.list_leaves(tensors)
+        found = _Compared.apply(self, checked, *leaves)  # type: ignore[no-untyped-call]
+        return self.hand_out(found)
+
+
+def make_followed(
+    passes: Passes, recorded: FollowedCall, facts: Mapping[str, Any]
+) -> FollowedProgram:
+    """The program of both passes."""
+    if recorded.result_tree is None:
+        raise RunnerError("the call was never made")
+    replay = TapeReplay(passes.forward)
+    replay.places = list(range(passes.results + len(passes.saved)))
+    return FollowedProgram(
+        replay=replay, tree=recorded.result_tree, leaves=recorded.result_leaves, passes=passes,
+        weights=tuple(recorded.weights), **facts,
+    )  # fmt: skip
+
+
+class _Replayed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, program: FollowedProgram, tensors: list[torch.Tensor], *_: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        passes = program.passes
+        outputs = program.replay(tensors)
+        results, saved = list(outputs[: passes.results]), list(outputs[passes.results :])
+        for place in passes.views:  # or torch minds that the weight is written later
+            saved[place] = saved[place].detach()
+        ctx.program, ctx.count = program, len(tensors)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(
+            *(item for place, item in enumerate(results) if place not in passes.with_graph)
+        )
+        # Autograd refuses a backward pass where one of these was written meanwhile.
+        ctx.save_for_backward(
+            *saved,
+            *(tensors[place] for place in passes.kept_inputs),
+            *(results[place] for place in passes.kept_results),
+            *passes.kept_weights,
+        )
+        return tuple(results)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        program: FollowedProgram = ctx.program
+        passes = program.passes
+        kept = ctx.saved_tensors
+        saved = dict(zip(passes.saved, kept, strict=False))
+        tensors: list[Any] = [None] * ctx.count
+        for place, item in zip(passes.kept_inputs, kept[len(saved) :], strict=False):
+            tensors[place] = item
+        given = [grads[place] for place in passes.with_graph]
+        return None, None, *program.run_backward(saved, tensors, given)
+
+
+class _Compared(torch.autograd.Function):
+    """The original's results, and beside them the replay's."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        program: FollowedProgram,
+        checked: Checked,
+        *leaves: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.program, ctx.leaves = program, leaves
+        ctx.replayed, ctx.results = _list_tensors(checked.replayed), _list_tensors(checked.result)
+        ctx.forward_ns = checked.replay_ns, checked.original_ns
+        ctx.set_materialize_grads(False)
+        found = tuple(item.detach() for item in ctx.results)
+        pairs = zip(found, ctx.results, strict=True)
+        ctx.mark_non_differentiable(*(mine for mine, item in pairs if not item.requires_grad))
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        program: FollowedProgram = ctx.program
+
+        def run(results: list[torch.Tensor]) -> list[torch.Tensor | None]:
+            places = [place for place in program.passes.with_graph if grads[place] is not None]
+            with _without_hooks(ctx.leaves):
+                return list(
+                    torch.autograd.grad(
+                        [results[place] for place in places],
+                        ctx.leaves,
+                        [grads[place] for place in places],
+                        retain_graph=True,
+                        allow_unused=True,
+                    )
+                )
+
+        start = time.perf_counter_ns()
+        found = run(ctx.results)
+        middle = time.perf_counter_ns()
+        replayed = run(ctx.replayed)
+        replay_ns, original_ns = ctx.forward_ns
+        program.schedule.time(
+            replay_ns + time.perf_counter_ns() - middle, original_ns + middle - start
+        )
+        if not program.difference:
+            program.difference = _compare(found, replayed, lambda: run(ctx.results))
+        return None, None, *found
+
+
+def _list_tensors(result: Any) -> list[torch.Tensor]:
+    leaves = pytree.tree_leaves(result, is_leaf=is_size)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _compare(wanted: Grads, found: Grads, run_again: Callable[[], Grads]) -> str:
+    """How gradients differ, in words; "" where they do not, or where the original's own do."""
+    for place, (mine, other) in enumerate(zip(wanted, found, strict=True)):
+        if mine is None or other is None:
+            if mine is not other:
+                return f"gradient {place} is {'there' if mine is None else 'missing'}"
+        elif find_other_bits([mine], [other], {}):
+            again = run_again()[place]
+            spread = {} if again is None else measure_spread([mine], [[again]])
+            if find_other_bits([mine], [other], spread):
+                return f"gradient {place} has other values"
+    return ""
