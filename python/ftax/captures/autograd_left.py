@@ -1,7 +1,7 @@
 """Whether autograd could go on from what a call returns, which a replay could not give.
 
-A graph that a backward pass has gone through counts as none, since it is used up; so the roots of
-backward passes are noted while the call runs.
+A graph that a backward pass has gone through and did not retain counts as none, since it is used
+up; so the roots of backward passes are noted while the call runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def _keep_roots() -> Iterator[list[Any]]:
     found: list[Any] = []
 
     def run(roots: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        found.extend(root.grad_fn for root in roots if root.grad_fn is not None)
+        keeps_graph = args[1] if len(args) > 1 else kwargs.get("keep_graph", False)
+        if not keeps_graph:
+            found.extend(root.grad_fn for root in roots if root.grad_fn is not None)
         return engine(roots, *args, **kwargs)
 
     places = [autograd, autograd.graph]

@@ -42,8 +42,9 @@ def capture(
 
     Args:
         what: a module, a function, or a step (`ftax.step`, `ftax.train`, `ftax.decode`). It runs in
-            the caller's grad mode: a module without a backward pass needs `torch.no_grad()` or
-            `torch.inference_mode()`, here and where it is called.
+            the caller's grad mode: where autograd goes on from its result, its backward pass is
+            recorded and replayed too; without one, call it under `torch.inference_mode()` or
+            `torch.no_grad()`, here and where it is called.
         inputs: of the call to record, in the forms of `ftax.load_model`; a step brings its own.
         check_inputs: the same with other values, by which the recording is checked; drawn if left
             out.

@@ -60,10 +60,10 @@ def test_hooks_and_changes_count(no_grad: None, record_at_once: None) -> None:
 def test_under_autograd_it_trains(record_at_once: None) -> None:
     model = make_model()
     with torch.no_grad():
-        ftax.capture_(model, torch.randn(2, 8))
-    with pytest.warns(UserWarning, match="Sequential is called as it is.*autograd"):
-        model(torch.randn(2, 8)).sum().backward()
+        fast = ftax.capture_(model, torch.randn(2, 8))
+    model(torch.randn(2, 8)).sum().backward()
     assert model[0].weight.grad is not None
+    assert (fast.recordings, fast.stats().replayed) == (2, 1)
 
 
 def test_closing_gives_forward_back(no_grad: None) -> None:
