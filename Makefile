@@ -25,7 +25,7 @@ EXTRAS := models,gpu,ray,report,dev,$(if $(shell command -v nvidia-smi),onnx-gpu
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,$(shell nproc))
 # `ftax run`, a package for itself; its libraries lie beside its files, so it is not editable.
 RUN_PACKAGE := --no-build-isolation -C build-dir=$(CURDIR)/build/run-$(PLACE) python/ftax_run
-RUN_SOURCES := $(shell find python/ftax_run -name '*.py') $(addprefix python/ftax_run/,CMakeLists.txt pyproject.toml)
+RUN_SOURCES := $(shell find python/ftax_run/src -name '*.py' -o -path '*/templates/*') $(addprefix python/ftax_run/,CMakeLists.txt pyproject.toml)
 SOURCES := $(shell find csrc cmake -type f -not -name "*.pyc") CMakeLists.txt pyproject.toml
 CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 

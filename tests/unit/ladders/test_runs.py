@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 from ftax_run import records
 from ftax_run.account import Account, HostTime, ProcessAccount
+from ftax_run.page import make_page as make_run_page
 
 import ftax
 from ftax.cli.commands import app
 from ftax.cli.ending import run as run_command
 from ftax.ladders.runs import Run
 from ftax.records.store import SCHEMA_VERSION
+from ftax.reports.html.page import write_report
+from support.records import make_measurement
+from support.report_page import Page
 from support.runs import make_run
 
 
@@ -90,3 +94,25 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "What changed most is train.py:41 step" in text
     assert run_command(app, ["show", files[0]]) == 0
     assert "look first at train.py:41 step" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_report_of_runs_is_their_page(tmp_path: Path) -> None:
+    path, page = tmp_path / "run.jsonl", tmp_path / "page.html"
+    runs = [make_run(500), make_run(700)]
+    for run in runs:
+        records.append(run.account, path)
+    assert len(write_report([path], page, title="Two runs").found) == 2
+    # The file has amounts in a tenth of a nanosecond.
+    assert page.read_text() == make_run_page(records.read(path), "Two runs")
+    with pytest.raises(ftax.InvalidArgumentError, match="is no HTML page"):
+        write_report([path], path)
+
+
+def test_a_run_beside_other_results_is_a_row_of_their_report(tmp_path: Path) -> None:
+    run = make_run(500)
+    records.append(run.account, tmp_path / "run.jsonl")
+    make_measurement([100, 110]).save(tmp_path / "other.jsonl")
+    write_report([tmp_path], tmp_path / "page.html")
+    table = Page((tmp_path / "page.html").read_text()).find_table("Records of this page")
+    (row,) = (row["cells"] for row in table["rows"] if row["cells"][1] == "run")
+    assert row[:3] == ["run.jsonl:1", "run", run.describe()]

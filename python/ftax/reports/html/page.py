@@ -15,9 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ftax_run.page import make_page as make_run_page
+
 from ftax import _build_info
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.receipt import Receipt
+from ftax.ladders.runs import Run
 from ftax.machines.environment import Environment
 from ftax.records.whole_file import write_whole
 from ftax.reports.columns import Cell
@@ -54,6 +57,7 @@ def write_report(
 ) -> Sources:
     """Write a page of all results in ``paths`` (files, or folders of .jsonl files) to ``output``.
 
+    Where all of them are runs of `ftax run`, it is the page that `ftax run --html` writes.
     ``describe_study`` makes the sections of the paper. The same results give the same bytes.
     Returns what was read.
 
@@ -64,9 +68,13 @@ def write_report(
     target = Path(os.path.realpath(output))  # what a link names is written, and the link stays
     _check_target(target)
     sources = read_sources(paths, skip_bad=skip_bad)
-    text = make_page(
-        sources, skip_bad=skip_bad, title=title or "ftax report", describe_study=describe_study
-    )
+    runs = [item.record.account for item in sources.of(Run)]
+    if runs and len(runs) == len(sources.found):
+        text = make_run_page(runs, title)
+    else:
+        text = make_page(
+            sources, skip_bad=skip_bad, title=title or "ftax report", describe_study=describe_study
+        )
     try:
         write_whole(target, text.encode("utf-8"))
     except OSError as error:
@@ -284,10 +292,14 @@ def _describe_record(item: Found, machines: Machines) -> tuple[str, ...]:
     return (
         item.ref,
         record.kind,
-        str(getattr(record, "label", "")) if cell is None else cell.label(),
+        _name(record) if cell is None else cell.label(),
         (getattr(record, "utc", "") if environment is None else environment.condition.utc)[:19],
         "" if environment is None else machines.find(environment).name,
     )
+
+
+def _name(record: Any) -> str:
+    return record.describe() if isinstance(record, Run) else str(getattr(record, "label", ""))
 
 
 def _collect_warnings(found: Sequence[Found]) -> list[tuple[str, list[str]]]:

@@ -30,7 +30,7 @@ class HostTime:
 class Event:
     """Something on the timeline of the last two iterations."""
 
-    row: str  # "device", or "host" for a thread of Python
+    row: str  # "device stream 7", "calls of thread 12", "Python thread 12", "iterations"
     name: str
     start: float  # ns from the first
     end: float

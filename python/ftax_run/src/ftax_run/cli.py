@@ -14,6 +14,7 @@ from ftax_run import records
 from ftax_run.account import Account
 from ftax_run.errors import RunError
 from ftax_run.launch import find_interpreter, make_environment, pass_signals, start
+from ftax_run.page import write_page
 from ftax_run.report import describe, make_verdict
 from ftax_run.sampler import Sampler
 from ftax_run.timeline import write_chrome, write_speedscope
@@ -32,6 +33,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--show", type=Path, metavar="FILE", help="report a run of before")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="append what was found")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="a page of all that was found")
     parser.add_argument("--speedscope", type=Path, metavar="FILE", help="a flame graph of idle")
     parser.add_argument("--chrome", type=Path, metavar="FILE", help="two iterations on a timeline")
     parser.add_argument(
@@ -42,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Ours, and the program with its own: it begins at the first word that is no option of ours."""
-    takes_value = ("--rate", "-o", "--output", "--show", "--speedscope", "--chrome")
+    takes_value = ("--rate", "-o", "--output", "--show", "--html", "--speedscope", "--chrome")
     place = 0
     while place < len(words) and words[place].startswith("-") and words[place] not in ("-m", "--"):
         place += 2 if words[place] in takes_value else 1
@@ -83,18 +85,20 @@ def run(words: Sequence[str]) -> int:
         if not 1 <= options.rate <= 20_000:
             raise RunError(f"--rate is {options.rate:g}: give 1 to 20000 samples a second")
         account = watch(make_command(program), options.rate)
-    if options.output is not None:
-        records.append(account, options.output)
-    if options.speedscope is not None:
-        write_speedscope(account, options.speedscope)
-    if options.chrome is not None:
-        write_chrome(account, options.chrome)
-    # Standard output is the program's.
+    # Before files are written, which may fail. Standard output is the program's.
     text = json.dumps(make_verdict(account)) if options.json else "\n".join(describe(account))
     if options.show is not None:
         print(text)
+    else:
+        print(f"\n{text}", file=sys.stderr, flush=True)
+    for path, write in (
+        (options.output, records.append), (options.html, write_page),
+        (options.speedscope, write_speedscope), (options.chrome, write_chrome),
+    ):  # fmt: skip
+        if path is not None:
+            write(account, path)
+    if options.show is not None:
         return 0
-    print(f"\n{text}", file=sys.stderr, flush=True)
     return account.exit_code if account.exit_code >= 0 else 128 - account.exit_code
 
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ftax_run.account import Account, Event, HostTime, ProcessAccount
 from ftax_run.errors import RunError
@@ -24,9 +24,14 @@ _VALUES = ("pid", "command", "problem", "rates", "lost", "left_out", "marked", "
 def append(account: Account, path: Path) -> None:
     """Add a line with a run to a results file."""
     line = {"ftax_schema": SCHEMA, "kind": KIND, "record": to_record(account)}
+    write_text(path, json.dumps(line, separators=(",", ":")) + "\n", mode="a")
+
+
+def write_text(path: Path, text: str, mode: Literal["w", "a"] = "w") -> None:
+    """Write ASCII into a file anew, or append it. Raises RunError where that cannot be."""
     try:
-        with path.open("a", encoding="ascii") as file:
-            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        with path.open(mode, encoding="ascii") as file:
+            file.write(text)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 

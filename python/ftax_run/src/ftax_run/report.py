@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ftax_run.account import Account, ProcessAccount
 from ftax_run.causes import CAUSES, GAP, WAIT
-from ftax_run.frames import Place, name_place
-from ftax_run.sums import Sums
+from ftax_run.findings import Findings, Line, find
+from ftax_run.frames import name_place
 from ftax_run.window import Window
 
 _MOST_LINES = 10
@@ -18,10 +18,15 @@ def describe(account: Account) -> list[str]:
     """The report, a line each."""
     process = account.find_main()
     if process is None:
-        problems = [item.problem for item in account.processes if item.problem]
-        return problems or ["Nothing was seen: no process ran a Python whose frames are known"]
-    lines = _describe_device(process) if process.windows else _describe_host(process)
-    return lines + _describe_others(account, process) + _describe_limits(account)
+        return describe_nothing(account)
+    others = _describe_others(account, process)
+    return [*_describe_process(process), *others, "", *describe_limits(account)]
+
+
+def describe_nothing(account: Account) -> list[str]:
+    """Why there is nothing to report."""
+    problems = [item.problem for item in account.processes if item.problem]
+    return problems or ["Nothing was seen: no process ran a Python whose frames are known"]
 
 
 def name_verdict(window: Window) -> str:
@@ -46,101 +51,96 @@ def make_verdict(account: Account) -> dict[str, object]:
     process = account.find_main()
     if process is None or not process.windows:
         return {"verdict": "no device", "exit_code": account.exit_code}
-    window, cost = process.correct()
-    count = max(1, window.count)
-    sentence = name_verdict(window)
+    found = find(process)
+    sentence = name_verdict(process.correct()[0])
     return {
         "verdict": sentence.partition(":")[0],
         "sentence": sentence,
         "exit_code": account.exit_code,
-        "iterations": window.count,
-        "wall_us": window.wall / count / 1e3,
-        "busy_us": window.busy / count / 1e3,
-        "idle_us": {cause: amount / count / 1e3 for cause, amount in window.sum_causes().items()},
+        "iterations": found.iterations,
+        "wall_us": found.wall / 1e3,
+        "busy_us": (found.busy or 0.0) / 1e3,
+        "idle_us": found.causes.scale(1e-3),
         "lines": [
-            {"file": file, "line": line, "function": name, "idle_us": amount / count / 1e3}
-            for (file, line, name), amount in window.sum_lines().list_largest(_MOST_LINES)
+            {"file": file, "line": number, "function": name, "idle_us": line.time / 1e3}
+            for line in found.lines[:_MOST_LINES]
+            for file, number, name in [line.place]
         ],
-        "work": {name: amount / count for name, amount in window.work.items()},
-        "recording_cost": cost,
+        "work": found.work,
+        "recording_cost": found.cost,
     }
 
 
-def _describe_device(process: ProcessAccount) -> list[str]:
-    window, cost = process.correct()
-    count = max(1, window.count)
-    unit = "an iteration" if window.count else "in all"
-    lines = [name_verdict(window), "", _count_iterations(process, window)]
-    busy = f"{_time(window.busy / count)} device busy ({100 * window.busy / window.wall:.0f} %)"
-    lines.append(f"{_time(window.wall / count)} {unit} = {busy}")
-    causes = window.sum_causes()
-    for cause in CAUSES:
-        if causes[cause] > 0.002 * window.wall:
-            lines.append(f"  + {_time(causes[cause] / count):>9}  idle: {cause}")
-    if window.idle:
-        lines += ["", f"Exposed idle by line of the program, {unit}"]
-        lines += _list_lines(window.idle, window.leaves, count)
-    if window.syncs:
-        lines += ["", f"Synchronisations, {unit}"]
-        for line, number in window.syncs.list_largest(4):
-            exposed = _time(window.sync_idle[line] / count)
-            lines.append(
-                f"  {number / count:7.1f}  {name_place(line)}; {exposed} of idle begin in it"
-            )
-    work = [f"{amount / count:,.1f} {name}" for name, amount in window.work.items() if amount]
-    lines += ["", f"Work {unit}: {', '.join(work)}"]
-    if not window.work["launches"]:
+def name_finding(process: ProcessAccount) -> str:
+    """The first sentence on a process."""
+    if process.windows:
+        return name_verdict(process.correct()[0])
+    return "No work on a GPU was seen: this is the time of the program's main thread"
+
+
+def _describe_process(process: ProcessAccount) -> list[str]:
+    found = find(process)
+    lines = [name_finding(process), "", *describe_iterations(found)]
+    if found.busy is None:
+        lines.append(f"{_time(found.wall)} {found.unit}")
+    else:
+        busy = f"{_time(found.busy)} device busy ({100 * found.busy / found.wall:.0f} %)"
+        lines.append(f"{_time(found.wall)} {found.unit} = {busy}")
+    sign = "  " if found.busy is None else "  + "
+    kind = "" if found.busy is None else "idle: "
+    for cause, time in list_causes(found):
+        lines.append(f"{sign}{_time(time):>9}  {kind}{cause}")
+    if found.lines:
+        what = "By line" if found.busy is None else "Exposed idle by line"
+        lines += ["", f"{what} of the program, {found.unit}"]
+        lines += [_describe_line(line) for line in found.lines[:_MOST_LINES]]
+    if found.syncs:
+        lines += ["", f"Synchronisations, {found.unit}"]
+        for sync in found.syncs[:4]:
+            place, exposed = name_place(sync.place), _time(sync.exposed)
+            lines.append(f"  {sync.count:7.1f}  {place}; {exposed} of idle begin in it")
+    if found.work:
+        work = [f"{amount:,.1f} {name}" for name, amount in found.work.items() if amount]
+        lines += ["", f"Work {found.unit}: {', '.join(work)}"]
+    return lines + describe_recording(found)
+
+
+def list_causes(found: Findings) -> list[tuple[str, float]]:
+    """Those that can be seen, in the order in which reports have them."""
+    return [
+        (cause, found.causes[cause]) for cause in CAUSES if found.causes[cause] > 0.002 * found.wall
+    ]
+
+
+def describe_iterations(found: Findings) -> list[str]:
+    """How many there are of what is reported."""
+    if found.busy is None:
+        return [f"{found.iterations:,} iterations that the program marks"] * (found.iterations > 0)
+    if not found.iterations:
+        return ["No iteration was found: nothing repeats in what the device was given"]
+    others = f"; {found.others:,} others (warm-up, evaluation) are left out"
+    return [
+        f"{found.iterations:,} iterations of one kind were recorded{others if found.others else ''}"
+    ]
+
+
+def _describe_line(line: Line) -> str:
+    text = f"  {_time(line.time):>9}  {name_place(line.place)}  {line.cause}"
+    if line.leaf != line.place:
+        text += f"; {100 * line.leaf_share:.0f} % in {name_place(line.leaf)}"
+    return text
+
+
+def describe_recording(found: Findings) -> list[str]:
+    """What recording left open, and what it cost."""
+    lines = []
+    if found.busy is not None and not found.work["launches"]:
         lines.append("No calls were recorded, so gaps between kernels count as the host's")
-    if cost is not None:
-        how = f"{abs(100 * cost):.1f} % {'longer' if cost > 0 else 'shorter'}"
-        out = "; that is taken out" if cost > 0 else ""
+    if found.cost is not None:
+        how = f"{abs(100 * found.cost):.1f} % {'longer' if found.cost > 0 else 'shorter'}"
+        out = "; that is taken out" if found.cost > 0 else ""
         lines.append(f"While all was recorded, a fifth of the time, it took {how}{out}")
     return lines
-
-
-def _count_iterations(process: ProcessAccount, window: Window) -> str:
-    if not window.count:
-        return "No iteration was found: nothing repeats in what the device was given"
-    rest = sum(other.count for other in process.windows) - window.count + process.left_out
-    others = f"; {rest:,} others (warm-up, evaluation) are left out" if rest else ""
-    return f"{window.count:,} iterations of one kind were recorded{others}"
-
-
-def _list_lines(
-    amounts: Sums[tuple[Place, str]], leaves: Sums[tuple[Place, Place]], count: float
-) -> list[str]:
-    by_line: dict[Place, Sums[str]] = {}
-    for (line, cause), amount in amounts.items():
-        by_line.setdefault(line, Sums())[cause] += amount
-    totals = Sums({line: sum(causes.values()) for line, causes in by_line.items()})
-    shown = []
-    for line, amount in totals.list_largest(_MOST_LINES):
-        if amount <= 0.005 * sum(totals.values()):
-            break
-        text = f"  {_time(amount / count):>9}  {name_place(line)}  "
-        text += by_line[line].list_largest(1)[0][0]
-        below = Sums({leaf: value for (of, leaf), value in leaves.items() if of == line})
-        leaf, part = below.list_largest(1)[0] if below else (line, 0.0)
-        if leaf != line:
-            text += f"; {100 * part / amount:.0f} % in {name_place(leaf)}"
-        shown.append(text)
-    return shown
-
-
-def _describe_host(process: ProcessAccount) -> list[str]:
-    host = process.host
-    count = max(1, process.marked)
-    scale = count * host.total / host.wall if host.wall else 1.0  # samples a nanosecond
-    lines = ["No work on a GPU was seen: this is the time of the program's main thread", ""]
-    if process.marked:
-        lines.append(f"{process.marked:,} iterations that the program marks")
-    lines.append(f"{_time(host.wall / count)} {'an iteration' if process.marked else 'in all'}")
-    for cause in CAUSES:
-        amount = sum(value for (_, of), value in host.spent.items() if of == cause)
-        if amount > 0.002 * host.total:
-            lines.append(f"  {_time(amount / scale):>11}  {cause}")
-    lines += ["", "By line of the program"]
-    return lines + _list_lines(host.spent, host.leaves, scale)
 
 
 def _describe_others(account: Account, main: ProcessAccount) -> list[str]:
@@ -149,15 +149,15 @@ def _describe_others(account: Account, main: ProcessAccount) -> list[str]:
     others = [item for item in working if item is not main]
     lines = ["", "Other processes with a device"] if others else []
     for item in others[:_MOST_OTHERS]:
-        window, _ = item.correct()
+        found = find(item)
         lines.append(
-            f"  {item.pid}: {_time(window.wall / max(1, window.count))} an iteration, device busy "
-            f"{100 * window.busy / window.wall:.0f} %"
+            f"  {item.pid}: {_time(found.wall)} {found.unit}, device busy "
+            f"{100 * (found.busy or 0.0) / found.wall:.0f} %"
         )
-    return lines + _name_late(working)
+    return lines + name_late(working)
 
 
-def _name_late(processes: list[ProcessAccount]) -> list[str]:
+def name_late(processes: list[ProcessAccount]) -> list[str]:
     """Of processes that communicate, the one that the others wait for: in its collectives it waits
     least."""
     waits = {}
@@ -175,9 +175,10 @@ def _name_late(processes: list[ProcessAccount]) -> list[str]:
     ]
 
 
-def _describe_limits(account: Account) -> list[str]:
+def describe_limits(account: Account) -> list[str]:
+    """What was not seen, and what reading stacks took."""
     torn = account.torn / max(1, account.samples + account.torn)
-    lines = ["", f"{account.samples:,} samples of {account.sample_us:.0f} us; {torn:.1%} changed "
+    lines = [f"{account.samples:,} samples of {account.sample_us:.0f} us; {torn:.1%} changed "
              "while they were read and are left out"]  # fmt: skip
     records = sum(item.lost for item in account.processes)
     if account.lost or records:

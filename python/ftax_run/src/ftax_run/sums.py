@@ -19,6 +19,10 @@ class Sums(dict[Key, float]):
         for key, amount in other.items():
             self[key] += amount
 
+    def scale(self, factor: float) -> Sums[Key]:
+        """Each amount times ``factor``."""
+        return Sums({key: amount * factor for key, amount in self.items()})
+
     def list_largest(self, count: int | None = None) -> list[tuple[Key, float]]:
         """So many, the largest first; all without a number."""
         return sorted(self.items(), key=lambda item: -item[1])[:count]

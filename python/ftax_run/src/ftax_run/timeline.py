@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,37 +10,66 @@ from typing import Any
 import numpy as np
 
 from ftax_run import activities
-from ftax_run.account import Account, Event, ProcessAccount
+from ftax_run.account import Account, Event
+from ftax_run.findings import find
 from ftax_run.frames import Place, Places, name_place
-from ftax_run.sums import Sums
+from ftax_run.records import write_text
 from ftax_run.window import DEVICE_KINDS, Recorded, find_iterations, sort_device
 
 _MOST_EVENTS = 4000
+# The first words of rows; streams and threads follow as numbers.
+ITERATIONS, DEVICE, CALLS, PYTHON = (
+    "iterations",
+    "device stream",
+    "calls of thread",
+    "Python thread",
+)
 
 
 def draw_iterations(recorded: Recorded, places: Places) -> list[Event]:
-    """The last two whole iterations of a window: work on the device, calls, and lines of Python."""
-    device = sort_device(recorded)
-    bounds, _ = find_iterations(recorded, device)
-    start, end = int(bounds[max(0, len(bounds) - 3)]), int(bounds[-1])
-    records = recorded.records
-    chosen = records[(records["start"] >= start) & (records["end"] <= end)][:_MOST_EVENTS]
+    """The last two whole iterations of a window: work on the device, calls, and lines of Python;
+    less where there is too much of it."""
+    bounds, kinds = find_iterations(recorded, sort_device(recorded))
+    last = bounds[-3:].astype(np.int64)
+    start, end = int(last[0]), int(last[-1])
+    records = recorded.records[np.isin(recorded.records["kind"], (*DEVICE_KINDS, activities.CALL))]
+    begins, ends = records["start"].astype(np.int64), records["end"].astype(np.int64)
+    chosen = np.flatnonzero((ends > start) & (begins < end))
+    chosen = chosen[np.argsort(begins[chosen], kind="stable")]
+    if len(chosen) > _MOST_EVENTS:
+        end = int(begins[chosen[_MOST_EVENTS]])
+        chosen = chosen[:_MOST_EVENTS]
+    events = [
+        Event(ITERATIONS, "iteration", float(begin - start), float(min(stop, end) - start))
+        for begin, stop in itertools.pairwise(last)
+        if kinds and begin < end
+    ]
+    for record, begin, stop in zip(
+        records[chosen],
+        np.maximum(begins[chosen], start) - start,
+        np.minimum(ends[chosen], end) - start,
+        strict=True,
+    ):
+        kind = DEVICE if record["kind"] in DEVICE_KINDS else CALLS
+        name = recorded.names.get(int(record["symbol"]), "?")
+        events.append(Event(f"{kind} {record['stream']}", name, float(begin), float(stop)))
+    return events + _draw_samples(recorded, places, start, end)
+
+
+def _draw_samples(recorded: Recorded, places: Places, start: int, end: int) -> list[Event]:
+    """From the first sample at a line to the next at another."""
     events = []
-    for record in chosen:
-        if record["kind"] in (*DEVICE_KINDS, activities.CALL):
-            row = "device" if record["kind"] in DEVICE_KINDS else f"calls {record['stream']}"
-            name = recorded.names.get(int(record["symbol"]), "?")
-            events.append(
-                Event(row, name, float(record["start"] - start), float(record["end"] - start))
-            )
     samples = recorded.samples
     samples = samples[(samples["time_ns"] >= start) & (samples["time_ns"] < end)]
     for thread in np.unique(samples["thread"]):
         own = samples[samples["thread"] == thread]
-        for sample, following in zip(own, [*own["time_ns"][1:], end], strict=True):
-            name = name_place(places.find_users(int(sample["stack"])))
-            begin = float(sample["time_ns"] - start)
-            events.append(Event(f"Python {thread}", name, begin, float(following - start)))
+        names = [name_place(places.find_users(int(stack))) for stack in own["stack"]]
+        first = [place for place in range(len(own)) if names[place] != names[max(0, place - 1)]]
+        bounds = [*own["time_ns"][[0, *first]], end]
+        for place, begin, stop in zip([0, *first], bounds[:-1], bounds[1:], strict=True):
+            events.append(
+                Event(f"{PYTHON} {thread}", names[place], float(begin - start), float(stop - start))
+            )
     return events
 
 
@@ -52,32 +82,26 @@ def write_chrome(account: Account, path: Path) -> None:
              "ts": event.start / 1e3, "dur": (event.end - event.start) / 1e3}
             for event in process.timeline
         ]  # fmt: skip
-    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+    write_text(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 
 
 def write_speedscope(account: Account, path: Path) -> None:
-    """For speedscope: a flame graph a process of its exposed idle time, or of its host's."""
+    """For speedscope: a flame graph a process, of its exposed idle or of its main thread's time."""
     frames: dict[Place, int] = {}
     profiles = []
     for process in account.processes:
-        title, stacks = find_stacks(process)
-        if stacks:
-            samples = [[frames.setdefault(place, len(frames)) for place in key] for key in stacks]
-            weights = list(stacks.values())
+        found = find(process)
+        if found.stacks:
+            samples = [
+                [frames.setdefault(place, len(frames)) for place in stack] for stack in found.stacks
+            ]
+            weights = list(found.stacks.values())
+            what = "main thread" if found.busy is None else "exposed idle"
             profiles.append(
-                {"type": "sampled", "name": f"{title}, process {process.pid}",
+                {"type": "sampled", "name": f"{what} {found.unit}, process {process.pid}",
                  "unit": "nanoseconds", "startValue": 0, "endValue": sum(weights),
                  "samples": samples, "weights": weights}
             )  # fmt: skip
     shared = {"frames": [{"name": name, "file": file, "line": line} for file, line, name in frames]}
     schema = "https://www.speedscope.app/file-format-schema.json"
-    path.write_text(json.dumps({"$schema": schema, "shared": shared, "profiles": profiles}))
-
-
-def find_stacks(process: ProcessAccount) -> tuple[str, Sums[tuple[Place, ...]]]:
-    """What a flame graph of a process shows, in ns."""
-    if process.windows:
-        return "exposed idle", process.find_steady().stacks
-    host = process.host
-    each = host.wall / max(1, host.total)
-    return "main thread", Sums({stack: count * each for stack, count in host.stacks.items()})
+    write_text(path, json.dumps({"$schema": schema, "shared": shared, "profiles": profiles}))

@@ -16,7 +16,7 @@ import numpy as np
 
 from ftax_run import activities
 from ftax_run.causes import COPY, GAP, SYNC, UNSEEN, Others, name_cause
-from ftax_run.frames import UNKNOWN, Place, Places
+from ftax_run.frames import UNKNOWN, Place, Places, is_users
 from ftax_run.period import Period, find_period
 from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
@@ -110,7 +110,15 @@ class Window:
         shares = {line: after[line] / before[line] for line in before if before[line]}
         found.leaves = Sums({key: amount * shares.get(key[0], 1.0)
                              for key, amount in self.leaves.items()})  # fmt: skip
+        found.stacks = Sums({stack: amount * shares.get(_find_users(stack), 1.0)
+                             for stack, amount in self.stacks.items()})  # fmt: skip
         return found
+
+
+def _find_users(stack: tuple[Place, ...]) -> Place:
+    """The line that the time of a stack is booked to, as `Places.find_users` finds it."""
+    own = next((place for place in reversed(stack) if is_users(place[0])), None)
+    return own or (stack[0] if stack else UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
