@@ -69,9 +69,9 @@ class _Measuring:
                 self._show(receipt)
             say(note, end="\n" if note else "")
         except FtaxError as error:
-            self._refuse(str(error))
+            self._finish(str(error))
         except Exception as error:  # of the program's own objects
-            self._refuse(describe_fault(error))
+            self._finish(describe_fault(error))
         else:
             self._finish("")
 
@@ -82,15 +82,11 @@ class _Measuring:
             saved = f"Saved in {self._path}."
         show(receipt.draw(saved=saved, more=more, legend=explain_once(receipt.ladder.name)))
 
-    def _refuse(self, problem: str) -> None:
-        say(f"It cannot be measured: {problem}")
-        self._finish(problem)
-
 
 def _require_ladder(receipt: Receipt) -> None:
     """Raises UnsupportedError where nothing was taken apart: the program may call what can be."""
     reasons = {item.place: item.reason for item in receipt.unavailable}
-    if len(receipt.lines) == 1 and receipt.ladder.without_python in reasons:
+    if len(receipt.lines) == 1 and not receipt.others and receipt.ladder.without_python in reasons:
         raise UnsupportedError(reasons[receipt.ladder.without_python])
 
 

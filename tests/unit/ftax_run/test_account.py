@@ -46,6 +46,13 @@ def test_a_record_is_what_was_written(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 1
 
 
+def test_a_launcher_that_waits_is_not_the_main_process() -> None:
+    launcher = ProcessAccount(7, host=HostTime(90, 1e9, Sums({(STEP, WAIT): 88, (STEP, CPP): 2.0})))
+    worker = ProcessAccount(8, host=HostTime(60, 1e9, Sums({(STEP, WAIT): 40, (STEP, CPP): 20.0})))
+    account = Account(["torchrun"], processes=[launcher, worker])
+    assert account.find_main() is worker
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": "ftax run", "version": 99}'])
 def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "other.jsonl"

@@ -181,16 +181,16 @@ def test_the_next_one_is_measured(python: str, tmp_path: Path) -> None:
     assert [note["name"] for note in notes] == ["refused", "good"]
 
 
-def test_what_cannot_be_measured_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_measured_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     program = write(tmp_path, REFUSED.replace("100_000", "50"))
     targets = [find_target(program, name) for name in ("serve", "refused")]
     said, notes = measure_all(tmp_path, [sys.executable, program], *targets)
     assert [note["name"] for note in notes] == ["refused"]
     assert said.splitlines() == [
         "No receipt: nothing that takes the time could be measured",
-        "  serve, called at program.py:1 main: it is a coroutine or a generator",
-        "  refused, called at program.py:1 main: it holds no tensor",
+        "  serve, called at program.py:1 main, is a coroutine or a generator",
     ]
+    assert capfd.readouterr().err == "It cannot be measured: it holds no tensor\n"
 
 
 def test_a_program_that_ends_before(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from ftax_run.errors import RunError
 from ftax_run.frames import Place
 from ftax_run.sums import Sums
-from ftax_run.window import Window
+from ftax_run.window import WAIT, Window
 
 FORMAT = "ftax run"
 VERSION = 1
@@ -28,6 +28,10 @@ class HostTime:
     spent: Sums[tuple[Place, str]] = field(default_factory=Sums)  # by line and cause
     leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)
     stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)
+
+    def count_busy(self) -> float:
+        """Samples that wait for nothing."""
+        return sum(count for (_, cause), count in self.spent.items() if cause != WAIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +101,13 @@ class Account:
     processes: list[ProcessAccount] = field(default_factory=list)
 
     def find_main(self) -> ProcessAccount | None:
-        """The process whose device was recorded longest; else the one that was sampled most."""
+        """The process whose device was recorded longest; else the one that waited least for others:
+        a launcher only waits."""
         with_device = [item for item in self.processes if item.windows]
         if with_device:
             return max(with_device, key=lambda item: sum(window.wall for window in item.windows))
         sampled = [item for item in self.processes if item.host.total]
-        return max(sampled, key=lambda item: item.host.total, default=None)
+        return max(sampled, key=lambda item: item.host.count_busy(), default=None)
 
 
 def write(account: Account, path: Path) -> None:

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ class Waiting:
             if not target.is_met and target.is_of(code):
                 target.is_met = True
                 if code.co_flags & _NO_PLAIN_FUNCTION:
-                    self.refuse(target, "it is a coroutine or a generator")
+                    self.refuse(target, "is a coroutine or a generator")
                 elif target.is_module:
                     self._follow_module(target, frame)
                 else:
@@ -151,7 +152,7 @@ class Waiting:
     def _follow_module(self, target: Target, frame: types.FrameType) -> None:
         module: Any = frame.f_locals[frame.f_code.co_varnames[0]]
         if not hasattr(module, "register_forward_pre_hook"):
-            self.refuse(target, "its first argument is no module")
+            self.refuse(target, "is given no module")
             return
 
         def count(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -221,8 +222,9 @@ class Waiting:
                 (self.folder / "measured").write_text(str(os.getpid()))
                 while True:  # who started the program ends it
                     time.sleep(60)
-            self.refuse(target, problem)
+            target.is_refused = True
             (self.folder / "refused").touch()
+            print(f"It cannot be measured: {problem}", file=sys.stderr, flush=True)
             if hooked is not None:
                 os.environ["PYTHONPATH"] = hooked
             os.unlink(self.folder / "claimed")
@@ -241,13 +243,15 @@ class Waiting:
         )  # fmt: skip
 
     def refuse(self, target: Target, problem: str) -> None:
-        """It cannot be measured."""
+        """It is nothing to measure, which is said if nothing else is."""
         target.is_refused = True
         with (self.folder / "problems").open("a") as file:
-            file.write(f"{target.name}, called at {target.caller}: {problem}\n")
+            file.write(f"{target.name}, called at {target.caller}, {problem}\n")
 
 
 if __name__ == "sitecustomize":
     hand_on(os.path.dirname(__file__))
-    if os.path.isfile(os.path.join(os.environ.get(_FOLDER, ""), "order.json")):
+    if "resource_tracker" in " ".join(sys.orig_argv):  # of a program that is ended on purpose
+        warnings.filterwarnings("ignore", "resource_tracker: There appear to be")
+    elif os.path.isfile(os.path.join(os.environ.get(_FOLDER, ""), "order.json")):
         Waiting(os.environ[_FOLDER]).begin()

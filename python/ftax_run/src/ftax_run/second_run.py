@@ -125,9 +125,11 @@ def _end_all(first: int, measured: int) -> None:
 def _explain(folder: Path, targets: list[Target], exit_code: int) -> str:
     if _find_measured(folder):
         return ""
-    best, problems = targets[0], folder / "problems"
-    if problems.exists():
-        refused = [f"\n  {line}" for line in problems.read_text().splitlines()]
-        return "No receipt: nothing that takes the time could be measured" + "".join(refused)
-    return (f"No receipt: the program ended (exit code {exit_code}) before {best.name}, called at "
-            f"{best.caller}, was called 20 times")  # fmt: skip
+    problems = folder / "problems"
+    passed = problems.read_text().splitlines() if problems.exists() else []
+    if (folder / "refused").exists():
+        return "\n  ".join(["No receipt: nothing that takes the time could be measured", *passed])
+    best = targets[0]
+    ended = (f"No receipt: the program ended (exit code {exit_code}) before {best.name}, called at "
+             f"{best.caller}, was called 20 times")  # fmt: skip
+    return "\n  ".join([ended, *passed])
