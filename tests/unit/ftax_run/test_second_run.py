@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ftax_run import second_run
 from ftax_run.cli import run
 from ftax_run.errors import RunError
 from ftax_run.launch import read_identity
@@ -193,6 +194,21 @@ def test_what_cannot_be_measured_is_said(tmp_path: Path, capfd: pytest.CaptureFi
     assert capfd.readouterr().err == "It cannot be measured: it holds no tensor\n"
 
 
+def test_nothing_else_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_run, "_PATIENCE_S", 0.2)
+    program = write(tmp_path, "def refused(): pass  # refused\nwhile True: refused()")
+    said, _ = measure_all(tmp_path, [sys.executable, program], find_target(program, "refused"))
+    assert said == "No receipt: nothing that takes the time could be measured"
+
+
+def test_another_ftax(library: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (library / "ftax" / "cli" / "program_call.py").unlink()
+    program = write(tmp_path, "def step(): pass  # step\nfor _ in range(50): step()")
+    said, _ = measure_all(tmp_path, [sys.executable, program], find_target(program, "step"))
+    assert said == "No receipt: nothing that takes the time could be measured"
+    assert "cannot import ftax as new as ftax run (No module" in capfd.readouterr().err
+
+
 def test_a_program_that_ends_before(tmp_path: Path) -> None:
     program = write(tmp_path, "import sys\ndef step(): pass  # step\nstep()\nsys.exit(3)")
     said, notes = measure_all(tmp_path, [sys.executable, program], find_target(program, "step"))
@@ -272,7 +288,9 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{source}"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (5, "out\n")  # of the first run, and once
-    assert "Now the program runs a second time" in done.stderr
+    said = done.stderr.splitlines()
+    assert "runs the program twice, so what it writes or sends" in said[0]
+    assert "Second run, until the hottest call is measured" in said[1:]
     note = json.loads((tmp_path / "found.receipt.jsonl").read_text())
     assert (note["name"], note["args"], note["plan"]) == ("step", "(0.01,)", {"duration_s": 2.0})
     assert note["caller"] == "program.py:6 <module>"

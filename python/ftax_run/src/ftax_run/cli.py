@@ -112,6 +112,8 @@ def run(words: Sequence[str]) -> int:
         command = make_command(program)
         if options.receipt:
             require_ftax(command)
+            print("ftax run: --receipt runs the program twice, so what it writes or sends, it "
+                  "writes or sends again", file=sys.stderr, flush=True)  # fmt: skip
         account = watch(command, options.rate)
     if options.output is not None:
         accounts.write(account, options.output)
@@ -137,8 +139,7 @@ def _measure_again(account: Account, options: argparse.Namespace) -> None:
         print(f"\nNo receipt: the program was ended by {name}", file=sys.stderr)
         return
     path = options.output and options.output.with_suffix(".receipt.jsonl")
-    again = "Now the program runs a second time, until its hottest call is measured"
-    print(f"\n{again}", file=sys.stderr, flush=True)
+    print("\nSecond run, until the hottest call is measured", file=sys.stderr, flush=True)
     given = {"duration_s": options.duration, "patience_s": options.patience}
     plan = {name: seconds for name, seconds in given.items() if seconds is not None}
     problem = measure(account.command, list_targets(account), path, plan)

@@ -90,7 +90,7 @@ class Waiting:
         order = json.loads((self.folder / "order.json").read_text())
         self.path, self.plan = order["path"], order["plan"]
         self.python_path = order["python_path"]
-        self.targets = [Target(**target) for target in order["targets"]]
+        self.targets = [Target(*target) for target in order["targets"]]
         self.names = frozenset(target.name for target in self.targets)
         self.tool: int | None = None
         self.is_looking = False
@@ -235,7 +235,7 @@ class Waiting:
         try:  # of the program's environment, which ours need not be
             inside = importlib.import_module("ftax.cli.program_call")
         except ImportError as error:
-            finish(f"{sys.executable} cannot import ftax ({error}): install it there")
+            finish(f"{sys.executable} cannot import ftax as new as ftax run ({error})")
             return
         inside.measure_call(
             what, args, kwargs, name=target.name, caller=target.caller, path=self.path,

@@ -66,13 +66,7 @@ def _prepare(
     python_path = os.environ.get("PYTHONPATH")
     order = {
         "targets": [
-            {
-                "file": target.file,
-                "line": target.line,
-                "name": target.name,
-                "is_module": target.is_module,
-                "caller": target.caller,
-            }
+            (target.file, target.line, target.name, target.is_module, target.caller)
             for target in targets
         ],
         "path": None if path is None else str(path.absolute()),
@@ -108,7 +102,7 @@ def _is_over(folder: Path) -> bool:
 def _end_all(first: int, measured: int) -> None:
     """End a program whose call was measured: at once, before it does what it has done already.
     Other processes are asked to end, since some put away what all have shared."""
-    everyone = set(list_processes(first))
+    everyone = {*list_processes(first), *([measured] if measured else [])}
     for pid in everyone:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL if pid in (first, measured) else signal.SIGTERM)
