@@ -14,7 +14,7 @@ from ftax_run.account import Account
 from ftax_run.frames import Place, is_users, name_place
 from ftax_run.sums import Sums
 
-_LEAST = 0.05  # of all, that a call on the way holds
+_LEAST = 0.01  # of all, that a call on the way holds
 _MOST = 0.5  # of all, that the call to measure should hold
 _PATHS = 3
 _MODULE_CALL = "/torch/nn/modules/module.py"
