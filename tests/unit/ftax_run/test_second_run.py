@@ -245,6 +245,16 @@ def test_one_child_is_measured_and_all_are_ended(tmp_path: Path, method: str) ->
     assert [read_identity(pid) for pid in children] == [None] * len(children)
 
 
+def test_what_one_child_was_refused_no_other_tries(tmp_path: Path) -> None:
+    source = CHILDREN.replace("work", "refused").replace("while True:", "for _ in range(300_000):")
+    program = write(tmp_path, source)
+    said, notes = measure_all(
+        tmp_path, [sys.executable, program, "fork"], find_target(program, "refused")
+    )
+    assert said.startswith("No receipt")
+    assert len(notes) == 1
+
+
 def test_an_environment_without_ftax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python3"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')  # which finds no package

@@ -208,6 +208,11 @@ class Waiting:
         self, target: Target, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """In one process and thread alone; does not return where it can be measured."""
+        refused = self.folder / "refused"
+        key = f"{target.file}:{target.line}"
+        if refused.exists() and key in refused.read_text().splitlines():  # in another process
+            target.is_refused = True
+            return
         try:
             os.close(os.open(self.folder / "claimed", os.O_CREAT | os.O_EXCL))
         except OSError:
@@ -223,7 +228,8 @@ class Waiting:
                 while True:  # who started the program ends it
                     time.sleep(60)
             target.is_refused = True
-            (self.folder / "refused").touch()
+            with refused.open("a") as file:
+                file.write(f"{key}\n")
             print(f"It cannot be measured: {problem}", file=sys.stderr, flush=True)
             if hooked is not None:
                 os.environ["PYTHONPATH"] = hooked
