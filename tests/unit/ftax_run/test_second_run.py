@@ -277,6 +277,12 @@ def test_options_that_do_not_go_together(option: str) -> None:
         run(["--receipt", option, "train.py"])
 
 
+@pytest.mark.parametrize("words", [["--receipt", "--duration", "0"], ["--patience", "9"]])
+def test_seconds_that_mean_nothing(words: list[str]) -> None:
+    with pytest.raises(RunError, match=r"--(duration 0|patience 9): give seconds above 0, and"):
+        run([*words, "train.py"])
+
+
 HOT = """
 import sys, time
 def step(seconds):

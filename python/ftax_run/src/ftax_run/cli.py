@@ -23,6 +23,10 @@ from ftax_run.timeline import write_chrome, write_speedscope
 from ftax_run.watcher import Watcher
 
 _USAGE = "ftax run [options] (script.py | -m module | -- command) [arguments]"
+_TWICE = (
+    "ftax run: --receipt runs the program twice, so what it writes or sends, it writes or sends "
+    "again"
+)
 _SHOW_USAGE = "ftax run --show run.jsonl [options]"
 
 
@@ -101,9 +105,7 @@ def run(words: Sequence[str]) -> int:
     """Run or show, print, and give the program's exit code, 128 and the number for a signal."""
     mine, program = split_options(words)
     options = make_parser().parse_args(mine)
-    if options.receipt and (options.show or options.json):
-        raise RunError("--receipt runs a program and prints for people: leave "
-                       f"{'--show' if options.show else '--json'} out")  # fmt: skip
+    plan = _make_plan(options)
     if options.show is not None:
         account = accounts.read(options.show)
     else:
@@ -112,8 +114,7 @@ def run(words: Sequence[str]) -> int:
         command = make_command(program)
         if options.receipt:
             require_ftax(command)
-            print("ftax run: --receipt runs the program twice, so what it writes or sends, it "
-                  "writes or sends again", file=sys.stderr, flush=True)  # fmt: skip
+            print(_TWICE, file=sys.stderr, flush=True)
         account = watch(command, options.rate)
     if options.output is not None:
         accounts.write(account, options.output)
@@ -128,22 +129,31 @@ def run(words: Sequence[str]) -> int:
         return 0
     print(f"\n{text}", file=sys.stderr, flush=True)
     if options.receipt:
-        _measure_again(account, options)
+        _measure_again(account, options.output, plan)
     return account.exit_code if account.exit_code >= 0 else 128 - account.exit_code
 
 
-def _measure_again(account: Account, options: argparse.Namespace) -> None:
+def _make_plan(options: argparse.Namespace) -> dict[str, float]:
+    """What is said of the receipt's rounds. Raises RunError for options that do not fit."""
+    if options.receipt and (options.show or options.json):
+        other = "--show" if options.show else "--json"
+        raise RunError(f"--receipt runs a program and prints for people: leave {other} out")
+    given = {"duration": options.duration, "patience": options.patience}
+    for name, seconds in given.items():
+        if seconds is not None and not (options.receipt and seconds > 0):
+            raise RunError(f"--{name} {seconds:g}: give seconds above 0, and --receipt")
+    return {f"{name}_s": seconds for name, seconds in given.items() if seconds is not None}
+
+
+def _measure_again(account: Account, output: Path | None, plan: dict[str, float]) -> None:
     """The receipt of the hottest call, if the program was not ended from outside."""
     if account.exit_code < 0 and account.exit_code != -signal.SIGINT:
         name = signal.Signals(-account.exit_code).name
         print(f"\nNo receipt: the program was ended by {name}", file=sys.stderr)
         return
-    path = options.output and options.output.with_suffix(".receipt.jsonl")
     print("\nSecond run, until the hottest call is measured", file=sys.stderr, flush=True)
-    given = {"duration_s": options.duration, "patience_s": options.patience}
-    plan = {name: seconds for name, seconds in given.items() if seconds is not None}
-    problem = measure(account.command, list_targets(account), path, plan)
-    if problem:
+    path = output and output.with_suffix(".receipt.jsonl")
+    if problem := measure(account.command, list_targets(account), path, plan):
         print(problem, file=sys.stderr)
 
 
