@@ -51,7 +51,11 @@ if __name__ == "__main__":
 # Two runs of a program that imports torch take seconds.
 @pytest.mark.parametrize(
     ("what", "count", "ladder", "grad_mode"),
-    [("serve", "3000", "eager", "inference"), ("train", "600", "autograd", "grad")],
+    [
+        ("serve", "3000", "eager", "inference"),
+        # Torch imports its compiler for an optimizer, in both runs.
+        pytest.param("train", "600", "autograd", "grad", marks=pytest.mark.slow),
+    ],
 )
 def test_a_program(tmp_path: Path, what: str, count: str, ladder: str, grad_mode: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
