@@ -49,6 +49,13 @@ def test_a_record_is_what_was_written(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 2
 
 
+def test_a_launcher_that_waits_is_not_the_main_process() -> None:
+    launcher = ProcessAccount(7, host=HostTime(90, 1e9, Sums({(STEP, WAIT): 88, (STEP, CPP): 2.0})))
+    worker = ProcessAccount(8, host=HostTime(60, 1e9, Sums({(STEP, WAIT): 40, (STEP, CPP): 20.0})))
+    account = Account(["torchrun"], processes=[launcher, worker])
+    assert account.find_main() is worker
+
+
 @pytest.mark.parametrize(
     "content",
     [

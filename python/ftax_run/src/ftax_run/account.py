@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ftax_run.causes import WAIT
 from ftax_run.frames import Place
 from ftax_run.sums import Sums
 from ftax_run.window import Window
@@ -24,6 +25,10 @@ class HostTime:
     spent: Sums[tuple[Place, str]] = field(default_factory=Sums)  # by line and cause
     leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)
     stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)
+
+    def count_busy(self) -> float:
+        """Samples that wait for nothing."""
+        return sum(count for (_, cause), count in self.spent.items() if cause != WAIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +119,14 @@ class Account:
 
     def find_main(self) -> ProcessAccount | None:
         """The process whose device was recorded longest; else the one that marks iterations; else
-        the first that was sampled about as often as any: its workers come after it."""
+        the first that was sampled about as often as any and does more than wait: its workers come
+        after it, and what launched it waits."""
         with_device = [item for item in self.processes if item.windows]
         if with_device:
             return max(with_device, key=lambda item: sum(window.wall for window in item.windows))
         if marking := [item for item in self.processes if item.marked]:
             return max(marking, key=lambda item: item.host.wall)
         most = max((item.host.total for item in self.processes), default=0)
-        sampled = (item for item in self.processes if item.host.total >= max(1, 0.7 * most))
-        return next(sampled, None)
+        sampled = [item for item in self.processes if item.host.total >= max(1, 0.5 * most)]
+        working = (item for item in sampled if item.host.count_busy() > 0.05 * item.host.total)
+        return next(working, next(iter(sampled), None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,10 +18,16 @@ from ftax_run.launch import find_interpreter, make_environment, pass_signals, st
 from ftax_run.page import write_page
 from ftax_run.report import describe, make_verdict
 from ftax_run.sampler import Sampler
+from ftax_run.second_run import measure, require_ftax
+from ftax_run.target import list_targets
 from ftax_run.timeline import write_chrome, write_speedscope
 from ftax_run.watcher import Watcher
 
 _USAGE = "ftax run [options] (script.py | -m module | -- command) [arguments]"
+_TWICE = (
+    "ftax run: --receipt runs the program twice, so what it writes or sends, it writes or sends "
+    "again"
+)
 _SHOW_USAGE = "ftax run --show run.jsonl [options]"
 
 
@@ -39,12 +46,27 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rate", type=float, default=1000.0, metavar="HZ", help="samples a second (1000)"
     )
+    parser.add_argument(
+        "--receipt", action="store_true",
+        help="run the program a second time, with ftax inside, and measure its hottest call",
+    )  # fmt: skip
+    parser.add_argument(
+        "--duration", type=float, metavar="S",
+        help="seconds of the receipt's rounds (25 on a CPU, 10 on a GPU)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--patience", type=float, metavar="S",
+        help="seconds by which the receipt waits for a quiet machine (0)",
+    )  # fmt: skip
     return parser
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Ours, and the program with its own: it begins at the first word that is no option of ours."""
-    takes_value = ("--rate", "-o", "--output", "--show", "--html", "--speedscope", "--chrome")
+    takes_value = (
+        "--rate", "-o", "--output", "--show", "--html", "--speedscope", "--chrome", "--duration",
+        "--patience",
+    )  # fmt: skip
     place = 0
     while place < len(words) and words[place].startswith("-") and words[place] not in ("-m", "--"):
         place += 2 if words[place] in takes_value else 1
@@ -79,12 +101,17 @@ def run(words: Sequence[str]) -> int:
     """Run or show, print, and give the program's exit code, 128 and the number for a signal."""
     mine, program = split_options(words)
     options = make_parser().parse_args(mine)
+    plan = _make_plan(options)
     if options.show is not None:
         account = records.read(options.show)[-1]
     else:
         if not 1 <= options.rate <= 20_000:
             raise RunError(f"--rate is {options.rate:g}: give 1 to 20000 samples a second")
-        account = watch(make_command(program), options.rate)
+        command = make_command(program)
+        if options.receipt:
+            require_ftax(command)
+            print(_TWICE, file=sys.stderr, flush=True)
+        account = watch(command, options.rate)
     # Before files are written, which may fail. Standard output is the program's.
     text = json.dumps(make_verdict(account)) if options.json else "\n".join(describe(account))
     if options.show is not None:
@@ -99,7 +126,33 @@ def run(words: Sequence[str]) -> int:
             write(account, path)
     if options.show is not None:
         return 0
+    if options.receipt:
+        _measure_again(account, options.output, plan)
     return account.exit_code if account.exit_code >= 0 else 128 - account.exit_code
+
+
+def _make_plan(options: argparse.Namespace) -> dict[str, float]:
+    """What is said of the receipt's rounds. Raises RunError for options that do not fit."""
+    if options.receipt and (options.show or options.json):
+        other = "--show" if options.show else "--json"
+        raise RunError(f"--receipt runs a program and prints for people: leave {other} out")
+    given = {"duration": options.duration, "patience": options.patience}
+    for name, seconds in given.items():
+        if seconds is not None and not (options.receipt and seconds > 0):
+            raise RunError(f"--{name} {seconds:g}: give seconds above 0, and --receipt")
+    return {f"{name}_s": seconds for name, seconds in given.items() if seconds is not None}
+
+
+def _measure_again(account: Account, output: Path | None, plan: dict[str, float]) -> None:
+    """The receipt of the hottest call, if the program was not ended from outside."""
+    if account.exit_code < 0 and account.exit_code != -signal.SIGINT:
+        name = signal.Signals(-account.exit_code).name
+        print(f"\nNo receipt: the program was ended by {name}", file=sys.stderr)
+        return
+    print("\nSecond run, until the hottest call is measured", file=sys.stderr, flush=True)
+    path = output and output.with_suffix(".receipt.jsonl")
+    if problem := measure(account.command, list_targets(account), path, plan):
+        print(problem, file=sys.stderr)
 
 
 def main(words: Sequence[str] | None = None) -> None:
