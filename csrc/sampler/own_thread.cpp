@@ -1,12 +1,14 @@
 #include "sampler/own_thread.h"
 
-#include <sched.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
+#include <iterator>
 #include <utility>
 
 #include "core/clock.h"
@@ -16,6 +18,7 @@ namespace {
 
 constexpr size_t kWords = 512;
 constexpr int64_t kPatienceNs = 1'000'000;
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 20'000};
 
 std::atomic<OwnThread*> current = nullptr;
 
@@ -41,6 +44,7 @@ OwnThread::OwnThread(int32_t index, int32_t thread, const Layout& layout, uint64
       memory_(getpid()),
       regions_(std::move(regions)),
       words_(kWords) {
+  std::ranges::sort(regions_, {}, &Region::begin);
   sample_.process = index;
   sample_.thread = thread;
   sample_.state = 'R';
@@ -81,7 +85,7 @@ void OwnThread::take(Numbers& numbers, News& news) {
   const int64_t end = now_ns() + kPatienceNs;
   while (!has_answered_) {
     if (now_ns() > end) return;
-    sched_yield();
+    nanosleep(&kPause, nullptr);  // a thread that spins would keep it from a busy CPU
   }
   is_asked_ = false;
   if (!found_ || !stacks_.number(numbers, news, sample_)) {
@@ -122,12 +126,10 @@ uint8_t OwnThread::find_region(uint64_t instruction, uint64_t stack) {
 }
 
 uint8_t OwnThread::get_region(uint64_t address) const {
-  for (const Region& region : regions_) {
-    if (address >= region.begin && address < region.end) {
-      return static_cast<uint8_t>(region.number);
-    }
-  }
-  return 0;
+  const auto next = std::ranges::upper_bound(regions_, address, {}, &Region::begin);
+  if (next == regions_.begin()) return 0;
+  const Region& region = *std::prev(next);
+  return address < region.end ? static_cast<uint8_t>(region.number) : uint8_t{0};
 }
 
 }  // namespace ftax::sampler

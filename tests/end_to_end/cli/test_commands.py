@@ -152,7 +152,7 @@ def test_ctrl_c_keeps_the_knees_that_are_done(tmp_path):
 
 
 def test_ops_names_operators_and_modules():
-    result = run("ops", "bert-base", "--tiny", "--calls", "--limit", "500")
+    result = run("ops", "bert-base", "--tiny", "--by", "call", "--limit", "500")
     assert result.returncode == 0, result.stderr
     assert "aten::linear" in result.stdout
     assert "encoder.layer.11.attention" in result.stdout
