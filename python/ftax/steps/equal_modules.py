@@ -54,7 +54,7 @@ class EqualModules:
                 name=join_paths(paths),
                 kind=type(root.get_submodule(paths[0])).__name__ if paths[0] or calls_root else "",
                 paths=tuple(paths),
-                calls=sum(calls.get(path, 0) for path in paths),
+                calls=sum(calls.get(path, 0) if path else 1 for path in paths),
             )
             for paths in members.values()
         ]

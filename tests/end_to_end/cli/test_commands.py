@@ -158,6 +158,19 @@ def test_ops_names_operators_and_modules():
     assert "encoder.layer.11.attention" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [("module", "encoder.layer.*.attention.self "), ("line", "modeling_bert.py:")],
+)
+def test_ops_says_whose_python_it_is(by, told, tmp_path):
+    saved = str(tmp_path / "receipt.jsonl")
+    result = run("ops", "bert-base", "--tiny", "--by", by, "--duration", "2", "--json", saved)
+    assert result.returncode == 0, result.stderr
+    assert told in result.stdout and "= model glue + interpreter" in result.stdout
+    shown = run("show", saved, "--all")
+    assert told in shown.stdout and f"by {by}, a call" in shown.stdout
+
+
 @pytest.mark.slow
 def test_a_sweep_in_which_nothing_was_measured_is_no_success(tmp_path):
     most = str(2**31 - 1)  # of them no tensor has the bytes

@@ -19,6 +19,8 @@ from ftax.ladders import python_time
 from ftax.ladders.python_time import By, compute_python_time, find_problem
 from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.records.store import read_records
+from ftax.reports.html.page import make_page
+from ftax.reports.html.sources import read_sources
 from ftax.reports.tables.python_table import draw_python
 from ftax.reports.terminal import to_text
 from ftax.steps.equal_modules import ModuleGroup
@@ -154,6 +156,12 @@ def test_a_receipt_has_both_tables_and_keeps_the_samples_in_its_file(tmp_path: P
     assert loaded.python_samples == SAMPLES
     text = to_text(loaded.details, width=140)
     assert "Python of mlp by line, a call" in text and "Python of mlp by module, a call" in text
+
+
+def test_the_page_has_both_tables(tmp_path: Path) -> None:
+    make_receipt().save(tmp_path / "receipts.jsonl")
+    text = make_page(read_sources([tmp_path / "receipts.jsonl"]))
+    assert "Python by line and by module" in text and python_time.SLOWER in text
 
 
 def test_a_receipt_of_before_has_no_samples(tmp_path: Path) -> None:

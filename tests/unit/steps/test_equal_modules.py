@@ -91,7 +91,7 @@ def test_the_innermost_module_counts() -> None:
 def test_outside_of_all_modules_is_the_function_that_is_called() -> None:
     equal = EqualModules(NET, CALLS, calls_root=False)
     group = equal.groups[equal.find([("step.py", "step")])]
-    assert (group.name, group.kind) == ("", "")
+    assert (group.name, group.kind, group.calls) == ("", "", 1)
     assert find(Layer, Attention, calls_root=False).endswith("Attention")
 
 
