@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import ftax_run
 import numpy as np
 import pytest
 from ftax_run.frames import Places
@@ -111,3 +113,65 @@ def test_a_thread_that_blocks_the_signal_is_not_met_and_goes_on() -> None:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)  # what was asked arrives now
     assert len(sample(first, 0.2).samples) > 50
+
+
+PROGRAM = """
+import ctypes, json, os, struct, sys, threading, time
+from collections import Counter
+sys.path.insert(0, sys.argv[1])
+from ftax_run.python_process import find_python
+
+def spin(end):
+    while time.perf_counter_ns() < end: pass
+
+def make():
+    for number in range(2):
+        spin(time.perf_counter_ns() + 20_000)
+        yield number
+
+def use():
+    for number in make(): spin(time.perf_counter_ns() + 20_000)
+
+class News(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in
+                ("samples", "count", "stacks", "words", "codes", "bytes", "torn", "lost")]
+
+process = find_python(os.getpid())
+library = ctypes.CDLL(sys.argv[2])
+library.ftax_sampler_start.restype = ctypes.c_void_p
+handle = ctypes.c_void_p(library.ftax_sampler_start(ctypes.c_int64(250_000)))
+layout = (ctypes.c_int32 * len(process.layout))(*process.layout)
+assert library.ftax_sampler_add_own(
+    handle, threading.get_native_id(), layout, ctypes.c_uint64(process.runtime),
+    ctypes.c_uint64(process.code_type), None, ctypes.c_uint64(0)) == 0
+end = time.monotonic() + 0.5
+while time.monotonic() < end: use()
+news = News()
+library.ftax_sampler_drain(handle, ctypes.byref(news))
+names = {}
+for line in ctypes.string_at(news.codes, news.bytes).decode().splitlines():
+    number, _, _, name, _ = line.split(" ")
+    names[int(number)] = bytes.fromhex(name.partition(":")[2]).decode()
+words = struct.unpack(f"<{news.words}I", ctypes.string_at(news.stacks, 4 * news.words))
+stacks, place = {}, 0
+while place < len(words):
+    number, count = words[place : place + 2]
+    place += 2
+    stacks[number] = " ".join(names[code] for code in words[place : place + 2 * count : 2])
+    place += 2 * count
+samples = ctypes.string_at(news.samples, 32 * news.count)
+found = Counter(stacks[sample[3]] for sample in struct.iter_unpack("<qiiIHBBQ", samples))
+library.ftax_sampler_stop(handle)
+print(json.dumps([found, news.torn]))
+"""
+
+
+@pytest.mark.timing
+def test_each_python_is_read_from_within(python: str, ask: Callable[..., str]) -> None:
+    package = Path(ftax_run.__file__).parent
+    answer = ask(python, PROGRAM, str(package.parent), str(package / "libftax_sampler.so"))
+    found, torn = json.loads(answer)
+    total = sum(found.values())
+    assert total > 200 and torn < 0.05 * total
+    for stack in ("spin use <module>", "spin make use <module>"):
+        assert 0.35 < found[stack] / total < 0.6, found
