@@ -104,6 +104,8 @@ void bind_descriptions(py::module_& m) {
         return compute_median_interval(view(samples), confidence);
       },
       py::arg("samples"), py::arg("confidence") = 0.95);
+  m.def("compute_share_interval", &compute_share_interval, py::arg("hits"), py::arg("count"),
+        py::kw_only(), py::arg("confidence") = 0.95);
   m.def(
       "summarize",
       [](const py::object& samples_ns) {

@@ -124,6 +124,21 @@ MedianInterval compute_median_interval(std::span<const double> samples, double c
   return make_median_interval(sorted, confidence);
 }
 
+Interval compute_share_interval(int64_t hits, int64_t count, double confidence) {
+  if (count <= 0 || hits < 0 || hits > count) {
+    throw InvalidArgumentError(std::to_string(hits) + " of " + std::to_string(count) +
+                               " samples is no share; pass 0 <= hits <= count, count > 0");
+  }
+  check_confidence(confidence);
+  const double z = normal_quantile(0.5 + (confidence / 2));
+  const double n = static_cast<double>(count);
+  const double share = static_cast<double>(hits) / n;
+  const double scale = 1 + (z * z / n);
+  const double centre = (share + (z * z / (2 * n))) / scale;
+  const double half = z * std::sqrt((share * (1 - share) / n) + (z * z / (4 * n * n))) / scale;
+  return {.low = std::max(0.0, centre - half), .high = std::min(1.0, centre + half)};
+}
+
 Summary summarize(std::span<const int64_t> samples_ns) {
   constexpr double kConfidence = 0.95;
   check_not_empty(samples_ns.size());

@@ -35,6 +35,9 @@ struct MedianInterval {
 [[nodiscard]] MedianInterval compute_median_interval(std::span<const double> samples,
                                                      double confidence);
 
+// Of a share of which `count` independent samples found `hits`: Wilson's score interval.
+[[nodiscard]] Interval compute_share_interval(int64_t hits, int64_t count, double confidence);
+
 // All in the unit of the samples (ns), but for the count.
 struct Summary {
   int64_t count;

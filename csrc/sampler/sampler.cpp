@@ -1,6 +1,6 @@
-// A thread that samples the Python stacks of other processes (or of this one), and the C functions
-// by which Python drives it. It has neither torch nor Python's interface, takes no lock of Python,
-// and stops no thread: it only reads memory.
+// A thread that samples the Python stacks of other processes, or of one thread of this one, and the
+// C functions by which Python drives it. It has neither torch nor Python's interface and takes no
+// lock of Python. Of other processes it only reads memory, which stops no thread of theirs.
 #include <algorithm>
 #include <atomic>
 #include <ctime>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/quiet_thread.h"
+#include "sampler/own_thread.h"
 #include "sampler/stacks.h"
 
 namespace ftax::sampler {
@@ -36,6 +37,17 @@ class Sampler {
     return last_index_;
   }
 
+  // -1 where it cannot be (`OwnThread::start`).
+  int32_t add_own(int32_t thread, const Layout& layout, uint64_t runtime, uint64_t code_type,
+                  std::vector<Region> regions) {
+    const std::lock_guard lock(mutex_);
+    auto own = std::make_unique<OwnThread>(last_index_ + 1, thread, layout, runtime, code_type,
+                                           std::move(regions));
+    if (!own->start()) return -1;
+    own_ = std::move(own);
+    return ++last_index_;
+  }
+
   News drain() {
     const std::lock_guard lock(mutex_);
     return std::exchange(news_, {});
@@ -56,6 +68,7 @@ class Sampler {
         continue;
       }
       std::erase_if(processes_, [&](auto& process) { return !process->take(numbers_, news_); });
+      if (own_) own_->take(numbers_, news_);
     }
   }
 
@@ -63,6 +76,7 @@ class Sampler {
   std::atomic<bool> stops_ = false;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Stacks>> processes_;
+  std::unique_ptr<OwnThread> own_;
   int32_t last_index_ = -1;
   Numbers numbers_;
   News news_;
@@ -98,6 +112,14 @@ FTAX_EXPORT void* ftax_sampler_start(int64_t period_ns) { return new Handle(peri
 FTAX_EXPORT int32_t ftax_sampler_add(void* handle, int32_t pid, const ftax::sampler::Layout* layout,
                                      uint64_t runtime, uint64_t code_type) {
   return static_cast<Handle*>(handle)->sampler.add(pid, *layout, runtime, code_type);
+}
+
+FTAX_EXPORT int32_t ftax_sampler_add_own(void* handle, int32_t thread,
+                                         const ftax::sampler::Layout* layout, uint64_t runtime,
+                                         uint64_t code_type, const ftax::sampler::Region* regions,
+                                         uint64_t count) {
+  return static_cast<Handle*>(handle)->sampler.add_own(thread, *layout, runtime, code_type,
+                                                       {regions, regions + count});
 }
 
 // What it gives is valid until the next call.

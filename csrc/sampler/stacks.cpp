@@ -45,7 +45,10 @@ Stacks::Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime,
       layout_(layout),
       runtime_(runtime),
       code_type_(code_type),
-      memory_(pid) {}
+      memory_(pid) {
+  places_.reserve(kMostFrames);
+  chunks_.reserve(kMostChunks);
+}
 
 Stacks::~Stacks() {
   for (const auto& [id, thread] : threads_) {
@@ -54,21 +57,36 @@ Stacks::~Stacks() {
 }
 
 bool Stacks::take(Numbers& numbers, News& news) {
+  if (!list_threads()) return false;
+  for (auto& [id, state] : threads_) state.seen = false;
+  for (const auto& [thread, id] : listed_) take_thread(thread, id, numbers, news);
+  forget_ended();
+  return true;
+}
+
+uint64_t Stacks::find_thread(int32_t id) {
+  if (!list_threads()) return 0;
+  for (const auto& [thread, own] : listed_) {
+    if (own == id) return thread;
+  }
+  return 0;
+}
+
+// False if the process is gone. There are none before Python has begun and after it has ended.
+bool Stacks::list_threads() {
+  listed_.clear();
   uint64_t interpreter = 0;
   uint64_t thread = 0;
   if (!memory_.read(runtime_ + layout_.runtime_interpreter, interpreter)) return false;
-  if (interpreter == 0) return true;  // it has not begun, or has ended
+  if (interpreter == 0) return true;
   if (!memory_.read(interpreter + layout_.interpreter_threads, thread)) return false;
-  for (auto& [id, state] : threads_) state.seen = false;
-  const size_t size = size_t{std::max(layout_.thread_next, layout_.thread_native_id)} + 8;
-  std::vector<char> head(size);
+  std::vector<char> head(size_t{std::max(layout_.thread_next, layout_.thread_native_id)} + 8);
   for (size_t count = 0; thread != 0 && count < kMostThreads; ++count) {
-    if (!memory_.read(thread, head.data(), size)) return count > 0;
+    if (!memory_.read(thread, head.data(), head.size())) return count > 0;
     const auto id = static_cast<int32_t>(read_at<uint64_t>(head.data(), layout_.thread_native_id));
-    if (id != 0) take_thread(thread, id, numbers, news);
+    if (id != 0) listed_.emplace_back(thread, id);
     thread = read_at<uint64_t>(head.data(), layout_.thread_next);
   }
-  forget_ended();
   return true;
 }
 
@@ -100,9 +118,9 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
                   .stack = 0,
                   .opcode = 0,
                   .state = static_cast<uint8_t>(letter),
-                  .reserved = 0,
+                  .region = 0,
                   .took_ns = 0};
-    if (!number_stack(numbers, news, sample)) continue;
+    if (!number(numbers, news, sample)) continue;
     sample.took_ns = static_cast<uint64_t>(now_ns() - begin);
     news.samples.push_back(sample);
     return;
@@ -137,7 +155,7 @@ bool Stacks::walk(uint64_t frame) {
   return !places_.empty() && owner != kOwnedByGenerator;
 }
 
-bool Stacks::number_stack(Numbers& numbers, News& news, Sample& sample) {
+bool Stacks::number(Numbers& numbers, News& news, Sample& sample) {
   if (!number_codes(numbers, news)) return false;
   std::vector<uint64_t> key;
   key.reserve(places_.size());
@@ -169,7 +187,7 @@ void Stacks::copy_chunks(uint64_t thread) {
   if (!memory_.read(thread + layout_.thread_chunk, address)) return;
   uint64_t top = 0;
   if (!memory_.read(thread + layout_.thread_chunk + 8, top)) return;
-  for (int count = 0; address != 0 && count < 8; ++count) {
+  for (size_t count = 0; address != 0 && count < kMostChunks; ++count) {
     size_t bytes = 0;
     ChunkHead head{};
     if (count == 0) {
@@ -179,22 +197,44 @@ void Stacks::copy_chunks(uint64_t thread) {
       bytes = sizeof(ChunkHead) + (head.top * sizeof(uint64_t));
     }
     if (bytes < sizeof(ChunkHead) || bytes > kMostChunk) return;
-    Chunk chunk{.address = address, .copy = std::vector<char>(bytes)};
-    if (!memory_.read(address, chunk.copy.data(), bytes)) return;
-    std::memcpy(&head, chunk.copy.data(), sizeof(head));
-    chunks_.push_back(std::move(chunk));
+    std::vector<char>& copy = copies_[count];
+    copy.resize(bytes);
+    if (!memory_.read(address, copy.data(), bytes)) return;
+    std::memcpy(&head, copy.data(), sizeof(head));
+    chunks_.push_back({.address = address, .content = copy.data(), .size = bytes});
     address = head.previous;
   }
 }
 
-// In a copy, else read into `own` (frames of generators lie elsewhere).
+// Nothing is copied, and what is read lies in blocks that are there: a frame that is only being
+// made may point anywhere.
+bool Stacks::walk_here(uint64_t thread) {
+  const auto* state = reinterpret_cast<const char*>(thread);
+  chunks_.clear();
+  auto address = read_at<uint64_t>(state, layout_.thread_chunk);
+  while (address != 0 && chunks_.size() < kMostChunks) {
+    const auto* content = reinterpret_cast<const char*>(address);
+    ChunkHead head{};
+    std::memcpy(&head, content, sizeof(head));
+    chunks_.push_back({.address = address, .content = content, .size = head.size});
+    address = head.previous;
+  }
+  auto frame = read_at<uint64_t>(state, layout_.thread_frame);
+  if (layout_.cframe_frame >= 0) {
+    const auto* cframe = reinterpret_cast<const char*>(frame);
+    frame = read_at<uint64_t>(cframe, static_cast<uint32_t>(layout_.cframe_frame));
+  }
+  return frame != 0 && walk(frame);
+}
+
+// In a block, else read into `own` (frames of generators lie elsewhere).
 const char* Stacks::find_frame(uint64_t address, std::array<char, 256>& own) {
   const size_t size = layout_.frame_size;
   for (const Chunk& chunk : chunks_) {
     // What was read of a stack that changes may be any number, so no sum is made with it.
-    if (address >= chunk.address && chunk.copy.size() >= size &&
-        address - chunk.address <= chunk.copy.size() - size) {
-      return chunk.copy.data() + (address - chunk.address);
+    if (address >= chunk.address && chunk.size >= size &&
+        address - chunk.address <= chunk.size - size) {
+      return chunk.content + (address - chunk.address);
     }
   }
   return size <= own.size() && memory_.read(address, own.data(), size) ? own.data() : nullptr;

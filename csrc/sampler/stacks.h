@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sampler/layout.h"
@@ -22,7 +23,7 @@ struct Sample {
   uint32_t stack;
   uint16_t opcode;  // at which the innermost frame stands, as it lies in memory
   uint8_t state;    // of the thread, as in /proc: 'R' runs, 'S' sleeps
-  uint8_t reserved;
+  uint8_t region;   // whose machine code a thread of this process runs (own_thread.h); else 0
   uint64_t took_ns;
 };
 
@@ -42,12 +43,23 @@ struct News {
 };
 
 class Stacks {
+  static constexpr size_t kMostChunks = 8;
+
  public:
   Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime, uint64_t code_type);
   ~Stacks();
 
   // Adds one sample of each thread; false if the process is gone.
   bool take(Numbers& numbers, News& news);
+
+  // Of a thread of this process: where Python keeps its state; 0 where it runs no Python.
+  uint64_t find_thread(int32_t id);
+
+  // Finds the stack of the thread that calls it, which may be in a signal handler.
+  bool walk_here(uint64_t thread);
+
+  // Fills in what the stack that was found last is known by.
+  bool number(Numbers& numbers, News& news, Sample& sample);
 
  private:
   struct Code {
@@ -68,16 +80,17 @@ class Stacks {
     uint64_t code, instruction;
     bool operator==(const Place&) const = default;
   };
-  // Copies of the blocks of memory that a thread's frames lie in.
+  // Where the blocks of memory that a thread's frames lie in can be read.
   struct Chunk {
     uint64_t address = 0;
-    std::vector<char> copy;
+    const char* content = nullptr;
+    size_t size = 0;
   };
 
   void take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news);
   bool read_frame(uint64_t thread, uint64_t& frame);
   bool walk(uint64_t frame);
-  bool number_stack(Numbers& numbers, News& news, Sample& sample);
+  bool list_threads();
   void copy_chunks(uint64_t thread);
   const char* find_frame(uint64_t address, std::array<char, 256>& own);
   bool number_codes(Numbers& numbers, News& news);
@@ -95,7 +108,9 @@ class Stacks {
   std::unordered_map<uint64_t, KnownCode> codes_;
   std::map<std::vector<uint64_t>, uint32_t> stacks_;
   std::unordered_map<int32_t, Thread> threads_;
+  std::vector<std::pair<uint64_t, int32_t>> listed_;  // address of the state, and id, of threads
   std::vector<Chunk> chunks_;
+  std::array<std::vector<char>, kMostChunks> copies_;  // of chunks of another process
   std::vector<Place> places_;  // of the stack that is being read, from the innermost frame
 };
 

@@ -141,6 +141,30 @@ TEST(median_interval_covers_as_often_as_it_says) {
   CHECK_NEAR(static_cast<double>(covered) / kRuns, confidence, 0.012);  // four standard errors
 }
 
+TEST(share_has_wilsons_interval) {
+  // Newcombe (1998), Statistics in Medicine 17, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+  const struct {
+    int64_t hits, count;
+    double low, high;
+  } published[] = {{81, 263, 0.2553, 0.3662},
+                   {15, 148, 0.0624, 0.1605},
+                   {0, 20, 0.0, 0.1611},
+                   {1, 29, 0.0061, 0.1718}};
+  for (const auto& [hits, count, low, high] : published) {
+    const Interval interval = compute_share_interval(hits, count, 0.95);
+    CHECK_NEAR(interval.low, low, 5e-5);
+    CHECK_NEAR(interval.high, high, 5e-5);
+  }
+  CHECK_NEAR(compute_share_interval(20, 20, 0.95).high, 1.0, 0.0);
+}
+
+TEST(share_refuses_what_is_none) {
+  CHECK_THROWS(compute_share_interval(0, 0, 0.95), InvalidArgumentError, "0 of 0 samples");
+  CHECK_THROWS(compute_share_interval(3, 2, 0.95), InvalidArgumentError, "3 of 2 samples");
+  CHECK_THROWS(compute_share_interval(-1, 2, 0.95), InvalidArgumentError, "-1 of 2 samples");
+  CHECK_THROWS(compute_share_interval(1, 2, 1.0), InvalidArgumentError, "confidence");
+}
+
 TEST(summary_of_a_worked_example) {
   const std::array<int64_t, 5> samples_ns{100, 3, 1, 4, 2};
   const Summary summary = summarize(samples_ns);

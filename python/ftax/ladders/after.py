@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from ftax.errors import FAULTS, describe, is_out_of_memory, release
 from ftax.instruments.outside import time_outside
 from ftax.instruments.phases import time_phases
+from ftax.instruments.python_samples import sample_python
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.choice import TaxOptions
@@ -27,7 +28,7 @@ from ftax.steps.outputs import call_model
 from ftax.tape.tape import preserve_state
 from ftax.tape.waits import find_waits
 from ftax.timing.candidate import Candidate, Placed
-from ftax.timing.crowd import check_crowd
+from ftax.timing.crowd import check_crowd, find_round_s
 from ftax.timing.interrupts import interruptible
 from ftax.timing.plan import Plan, Progress
 from ftax.timing.session import measure
@@ -35,6 +36,7 @@ from ftax.timing.statistics import compute_mean
 from ftax.timing.units import format_time
 
 _PROFILE_SECONDS = 1.0
+_SAMPLE_SECONDS, _LEAST_SAMPLE_SECONDS = 1.0, 0.1
 _LEAST_OUTSIDE = 0.05  # of the latency: what tensors take to be freed is less
 _THROUGHPUT_ROUNDS = 10
 _TAPE = ("eager", "cpp")  # what runs the tape whose operators are timed
@@ -174,6 +176,23 @@ def _time_operators(after: AfterRounds) -> None:
     )
 
 
+def _sample_python(after: AfterRounds) -> None:
+    """Of Python eager, for a second; where the rounds are of a given number for no longer than
+    these."""
+    rungs, loaded = after.receipt.rungs, after.workspace.loaded
+    rounds_s = find_round_s(rungs) * len(rungs[0].samples_ns)
+    longest_s = _SAMPLE_SECONDS if after.plan.rounds is None else rounds_s
+    with preserve_state(loaded), loaded.guard():
+        found = sample_python(
+            loaded.bind(),
+            loaded.prepare,
+            loaded.module,
+            seconds=min(_SAMPLE_SECONDS, max(_LEAST_SAMPLE_SECONDS, longest_s)),
+            calls_root=loaded.function is loaded.module,
+        )
+    after.add(python_samples=found)
+
+
 def _time_phases(after: AfterRounds) -> None:
     """Of Python eager, as the step is written."""
     loaded = after.workspace.loaded
@@ -247,6 +266,12 @@ def _has_feeds(after: AfterRounds) -> bool:
     return bool(after.workspace.loaded.feeds)
 
 
+def _has_both(after: AfterRounds) -> bool:
+    """Whether there is eager with Python and without: what is between them is Python's."""
+    wanted = (("eager", "python"), after.receipt.ladder.without_python)
+    return {*wanted} <= {rung.place for rung in after.receipt.rungs}
+
+
 def _wants_look(after: AfterRounds) -> bool:
     return after.on_gpu and after.options.trace != "none" and after.is_whole
 
@@ -269,6 +294,17 @@ AFTER: tuple[Instrument, ...] = (
         "operators were not timed",
         lambda after: after.options.operators,
         _time_operators,
+    ),
+    Instrument(
+        "sampling Python",
+        "where Python's time goes was not sampled",
+        lambda after: (
+            after.options.operators
+            and after.is_whole
+            and not after.workspace.is_compiled
+            and _has_both(after)
+        ),
+        _sample_python,
     ),
     Instrument(
         "timing phases",

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, Self
 from ftax.errors import InvalidArgumentError
 from ftax.instruments.energy import EnergyLine, compute_energy_tax
 from ftax.instruments.phases import Phase
+from ftax.instruments.python_samples import PythonSamples
 from ftax.instruments.readings import GpuReadings
 from ftax.instruments.trace.timeline import Timeline
 from ftax.ladders.evidence import RungEvidence
@@ -83,6 +84,8 @@ class Receipt(Result):
         throughputs: the same runtimes with requests back to back, if that was asked for.
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
+        python_samples: where Python eager's Python spends its time, by line and module; None where
+            that was not sampled.
         waits: on a GPU, where Python eager waits for the device.
         phases: of a step that trains, in Python eager; empty for others.
         readings: energy, utilisation and memory of each runtime, if they were asked for.
@@ -100,6 +103,7 @@ class Receipt(Result):
     throughputs: tuple[Measurement, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
+    python_samples: PythonSamples | None = None
     phases: tuple[Phase, ...] = ()
     waits: tuple[Wait, ...] = ()
     readings: tuple[GpuReadings, ...] = ()
@@ -284,7 +288,7 @@ class Receipt(Result):
             ResultsError: a field is missing, unknown or refused, or the stored lines are not those
                 of the samples.
         """
-        fields = dict(data)
+        fields = {"python_samples": None, **data}  # files of before have none
         stored = fields.pop("lines", None)
         # Named, not bare: slots=True makes a new class, which a bare super() does not know.
         receipt = super(Receipt, cls).from_dict(fields)

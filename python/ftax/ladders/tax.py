@@ -61,7 +61,8 @@ def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywor
             hosts: who drives the alternatives, both if left out; the ladder has its own hosts.
             ladder: "compile" takes `torch.compile` apart (docs/compile.md); left out, the one that
                 fits, from Python eager down.
-            operators: also time each operator of the tape, after the rounds; True if left out.
+            operators: also time each operator of the tape, and sample which lines of Python take
+                time, after the rounds; True if left out.
             trace: on a GPU, where the kernels of each runtime are traced, after the rounds:
                 "worker", a disposable process; "here"; "none"; or "auto", the default: a worker
                 for models that it can build again, by name or path, and here for others.

@@ -152,10 +152,23 @@ def test_ctrl_c_keeps_the_knees_that_are_done(tmp_path):
 
 
 def test_ops_names_operators_and_modules():
-    result = run("ops", "bert-base", "--tiny", "--calls", "--limit", "500")
+    result = run("ops", "bert-base", "--tiny", "--by", "call", "--limit", "500")
     assert result.returncode == 0, result.stderr
     assert "aten::linear" in result.stdout
     assert "encoder.layer.11.attention" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [("module", "encoder.layer.*.attention.self "), ("line", "modeling_bert.py:")],
+)
+def test_ops_says_whose_python_it_is(by, told, tmp_path):
+    saved = str(tmp_path / "receipt.jsonl")
+    result = run("ops", "bert-base", "--tiny", "--by", by, "--duration", "2", "--json", saved)
+    assert result.returncode == 0, result.stderr
+    assert told in result.stdout and "= model glue + interpreter" in result.stdout
+    shown = run("show", saved, "--all")
+    assert told in shown.stdout and f"by {by}, a call" in shown.stdout
 
 
 @pytest.mark.slow

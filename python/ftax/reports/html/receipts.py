@@ -22,6 +22,7 @@ from ftax.reports.table import Rows
 from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.first_screen import draw_receipt_first
 from ftax.reports.tables.operator_table import make_operator_table
+from ftax.reports.tables.python_table import make_python_tables, say_how
 from ftax.reports.tables.receipt_table import count_items, make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_tables
 from ftax.reports.tables.trace_table import make_evidence_tables, make_top_tables
@@ -303,6 +304,8 @@ def _list_groups(found: Found) -> list[tuple[str, tuple[TableView, ...], tuple[s
     if receipt.operator_costs:
         table = make_operator_table(receipt, limit=_OPERATORS, by_kind=True)
         groups.append(("Operators by host time", [table], ()))
+    if tables := make_python_tables(receipt):
+        groups.append(("Python by line and by module", tables, (say_how(receipt),)))
     if receipt.floors_ns:
         groups.append(("What the machine itself costs", [_make_floors(receipt)], ()))
     return [

@@ -22,6 +22,7 @@ from ftax.reports.columns import (
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import READINGS, draw_gpu_readings
 from ftax.reports.tables.measurement_table import COLUMNS as MEASUREMENT
+from ftax.reports.tables.python_table import make_python_tables
 from ftax.reports.tables.runtime_table import (
     PREPARATION,
     ROW,
@@ -39,9 +40,10 @@ from ftax.timing.units import format_interval, format_time
 
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:
-    """Receipt, latencies, the runtimes compared, on a GPU evidence, and what is unavailable."""
+    """The ladder, Python by line and module, the runtimes, on a GPU evidence, what is missing."""
     return [
         make_line_table(receipt),
+        *make_python_tables(receipt),
         *([make_phase_table(receipt)] if receipt.phases else []),
         *([make_wait_table(receipt)] if receipt.waits else []),
         *make_runtime_tables(receipt),

@@ -1,12 +1,15 @@
 """Samples of the Python stacks of running processes, taken by a native thread of this process.
 
-Nothing runs in the processes that are sampled, and nothing stops them: their memory is read from
-outside, as a debugger may.
+Nothing runs in other processes that are sampled, and nothing stops them: their memory is read from
+outside, as a debugger may. A thread of this process reads its stack itself, which is exact.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,20 +18,25 @@ from typing import Self
 
 import numpy as np
 
+from ftax_run.errors import UnknownPythonError
 from ftax_run.layouts import FIELDS
-from ftax_run.python_process import PythonProcess
+from ftax_run.python_process import PythonProcess, find_python
 
 # `ftax::sampler::Sample` (csrc/sampler/stacks.h).
 SAMPLE = np.dtype(
     [
         ("time_ns", "<i8"), ("process", "<i4"), ("thread", "<i4"), ("stack", "<u4"),
-        ("opcode", "<u2"), ("state", "u1"), ("reserved", "u1"), ("took_ns", "<u8"),
+        ("opcode", "<u2"), ("state", "u1"), ("region", "u1"), ("took_ns", "<u8"),
     ]
 )  # fmt: skip
 
 
 class _Layout(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int32) for name in FIELDS]
+
+
+class _Region(ctypes.Structure):
+    _fields_ = [("begin", ctypes.c_uint64), ("end", ctypes.c_uint64), ("number", ctypes.c_uint64)]
 
 
 class _News(ctypes.Structure):
@@ -89,6 +97,10 @@ class Sampler:
             ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(_Layout), ctypes.c_uint64,
             ctypes.c_uint64,
         ]  # fmt: skip
+        self._library.ftax_sampler_add_own.argtypes = [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(_Layout), ctypes.c_uint64,
+            ctypes.c_uint64, ctypes.POINTER(_Region), ctypes.c_uint64,
+        ]  # fmt: skip
         self._library.ftax_sampler_drain.argtypes = [ctypes.c_void_p, ctypes.POINTER(_News)]
         self._library.ftax_sampler_drain.restype = None
         self._library.ftax_sampler_stop.argtypes = [ctypes.c_void_p]
@@ -117,6 +129,26 @@ class Sampler:
                 self._handle, process.pid, ctypes.byref(layout), process.runtime, process.code_type
             )
         )
+
+    def add_own_thread(self, regions: Iterable[tuple[int, int, int]]) -> None:
+        """Sample the thread that calls this, which has to leave the context too: by SIGPROF, in
+        whose handler it reads its stack itself. ``regions`` are begin, end and number of machine
+        code, which the samples name by the number.
+
+        Raises:
+            OSError: the program handles SIGPROF itself, or its memory may not be read.
+            UnknownPythonError: frames of this Python are not known.
+        """
+        process = find_python(os.getpid())
+        if process is None:
+            raise UnknownPythonError("this process has no symbols of Python")
+        layout, listed = _Layout(*process.layout), [_Region(*region) for region in regions]
+        index = self._library.ftax_sampler_add_own(
+            self._handle, threading.get_native_id(), ctypes.byref(layout), process.runtime,
+            process.code_type, (_Region * len(listed))(*listed), len(listed),
+        )  # fmt: skip
+        if index < 0:
+            raise OSError("another profiler handles SIGPROF, or memory may not be read")
 
     def drain(self) -> News:
         """All since the last call."""

@@ -1,0 +1,135 @@
+#include "sampler/own_thread.h"
+
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <iterator>
+#include <utility>
+
+#include "core/clock.h"
+
+namespace ftax::sampler {
+namespace {
+
+constexpr size_t kWords = 512;
+constexpr int64_t kPatienceNs = 1'000'000;
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 20'000};
+
+std::atomic<OwnThread*> current = nullptr;
+
+struct Registers {
+  uint64_t instruction, stack;
+};
+
+Registers get_registers(const ucontext_t& context) {
+#if defined(__x86_64__)
+  return {.instruction = static_cast<uint64_t>(context.uc_mcontext.gregs[REG_RIP]),
+          .stack = static_cast<uint64_t>(context.uc_mcontext.gregs[REG_RSP])};
+#else
+  return {.instruction = context.uc_mcontext.pc, .stack = context.uc_mcontext.sp};
+#endif
+}
+
+}  // namespace
+
+OwnThread::OwnThread(int32_t index, int32_t thread, const Layout& layout, uint64_t runtime,
+                     uint64_t code_type, std::vector<Region> regions)
+    : thread_(thread),
+      stacks_(index, getpid(), layout, runtime, code_type),
+      memory_(getpid()),
+      regions_(std::move(regions)),
+      words_(kWords) {
+  std::ranges::sort(regions_, {}, &Region::begin);
+  sample_.process = index;
+  sample_.thread = thread;
+  sample_.state = 'R';
+}
+
+bool OwnThread::start() {
+  struct sigaction before{};
+  sigaction(SIGPROF, nullptr, &before);
+  const bool is_free = before.sa_handler == SIG_DFL || before.sa_sigaction == &handle;
+  state_ = stacks_.find_thread(thread_);
+  // Its first read opens what later ones need.
+  if (state_ == 0 || !memory_.read(state_, words_[0]) || !is_free) return false;
+  current = this;
+  struct sigaction action{};
+  action.sa_sigaction = &handle;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigfillset(&action.sa_mask);
+  handles_ = sigaction(SIGPROF, &action, nullptr) == 0;
+  return handles_;
+}
+
+// A signal that is still on its way would end the process if nothing handled it.
+OwnThread::~OwnThread() {
+  if (!handles_) return;
+  current = nullptr;
+  if (!is_asked_) std::signal(SIGPROF, SIG_DFL);
+}
+
+void OwnThread::take(Numbers& numbers, News& news) {
+  if (!is_asked_) {
+    has_answered_ = false;
+    is_asked_ = true;
+    if (syscall(SYS_tgkill, getpid(), thread_, SIGPROF) != 0) {
+      is_asked_ = false;
+      return;
+    }
+  }
+  const int64_t end = now_ns() + kPatienceNs;
+  while (!has_answered_) {
+    if (now_ns() > end) return;
+    nanosleep(&kPause, nullptr);  // a thread that spins would keep it from a busy CPU
+  }
+  is_asked_ = false;
+  if (!found_ || !stacks_.number(numbers, news, sample_)) {
+    ++news.torn;
+    return;
+  }
+  news.samples.push_back(sample_);
+}
+
+void OwnThread::handle(int /*signal*/, siginfo_t* /*info*/, void* context) {
+  const int error = errno;
+  OwnThread* asked = current;
+  if (asked != nullptr && asked->is_asked_) {
+    asked->answer(*static_cast<const ucontext_t*>(context));
+  }
+  errno = error;
+}
+
+// Calls nothing that takes memory or a lock: the thread may hold it.
+void OwnThread::answer(const ucontext_t& context) {
+  sample_.time_ns = now_ns();
+  const Registers registers = get_registers(context);
+  sample_.region = find_region(registers.instruction, registers.stack);
+  found_ = stacks_.walk_here(state_);
+  sample_.took_ns = static_cast<uint64_t>(now_ns() - sample_.time_ns);
+  has_answered_ = true;
+}
+
+// Of code in no region (of the C library, say) that of the nearest caller that is in one: the first
+// word on the stack that points there.
+uint8_t OwnThread::find_region(uint64_t instruction, uint64_t stack) {
+  if (const uint8_t number = get_region(instruction); number != 0) return number;
+  if (!memory_.read(stack, words_.data(), words_.size() * sizeof(uint64_t))) return 0;
+  for (const uint64_t word : words_) {
+    if (const uint8_t number = get_region(word); number != 0) return number;
+  }
+  return 0;
+}
+
+uint8_t OwnThread::get_region(uint64_t address) const {
+  const auto next = std::ranges::upper_bound(regions_, address, {}, &Region::begin);
+  if (next == regions_.begin()) return 0;
+  const Region& region = *std::prev(next);
+  return address < region.end ? static_cast<uint8_t>(region.number) : uint8_t{0};
+}
+
+}  // namespace ftax::sampler
