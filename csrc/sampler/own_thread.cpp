@@ -57,20 +57,22 @@ bool OwnThread::start() {
   state_ = stacks_.find_thread(thread_);
   // Its first read opens what later ones need.
   if (state_ == 0 || !memory_.read(state_, words_[0]) || !is_free) return false;
-  current = this;
+  OwnThread* nobody = nullptr;
+  if (!current.compare_exchange_strong(nobody, this)) return false;
   struct sigaction action{};
   action.sa_sigaction = &handle;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigfillset(&action.sa_mask);
-  handles_ = sigaction(SIGPROF, &action, nullptr) == 0;
-  return handles_;
+  sigaction(SIGPROF, &action, nullptr);
+  handles_ = true;
+  return true;
 }
 
 // A signal that is still on its way would end the process if nothing handled it.
 OwnThread::~OwnThread() {
   if (!handles_) return;
-  current = nullptr;
   if (!is_asked_) std::signal(SIGPROF, SIG_DFL);
+  current = nullptr;
 }
 
 void OwnThread::take(Numbers& numbers, News& news) {
@@ -98,7 +100,8 @@ void OwnThread::take(Numbers& numbers, News& news) {
 void OwnThread::handle(int /*signal*/, siginfo_t* /*info*/, void* context) {
   const int error = errno;
   OwnThread* asked = current;
-  if (asked != nullptr && asked->is_asked_) {
+  // Whoever sends the signal from elsewhere may meet another thread.
+  if (asked != nullptr && asked->is_asked_ && syscall(SYS_gettid) == asked->thread_) {
     asked->answer(*static_cast<const ucontext_t*>(context));
   }
   errno = error;

@@ -26,7 +26,8 @@ class OwnThread {
             uint64_t code_type, std::vector<Region> regions);
   ~OwnThread();
 
-  // False where the thread runs no Python, or the program handles SIGPROF itself.
+  // False where the thread runs no Python, or something else handles SIGPROF: the program, or
+  // another of these.
   [[nodiscard]] bool start();
 
   // Adds one sample, unless the thread does not answer in time: then it is met the next time.
