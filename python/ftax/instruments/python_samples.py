@@ -191,7 +191,7 @@ class _StackReader:
 
     def __init__(self, places: Places, equal: EqualModules, root: nn.Module) -> None:
         self._places, self._equal = places, equal
-        self._folders = _list_folders(root)
+        self._folders, self._files = _list_folders(root), equal.files
         self._known: dict[int, tuple[str, int] | tuple[()] | None] = {}
 
     def read(self, stack: int) -> tuple[str, int] | tuple[()] | None:
@@ -203,9 +203,10 @@ class _StackReader:
     def _find(self, frames: Sequence[Place] | None) -> tuple[str, int] | tuple[()] | None:
         if not frames:
             return None if frames is None else ()
-        own = next((frame for frame in frames if self._is_models(frame[0])), frames[0])
+        own = [frame for frame in frames if self._is_models(frame[0])]
+        own = own or [frame for frame in frames if frame[0] in self._files] or [*frames]
         group = self._equal.find((file, name) for file, _, name in reversed(frames))
-        return name_place(own), group
+        return name_place(own[0]), group
 
     def _is_models(self, file: str) -> bool:
         return is_users(file) or file.startswith(self._folders)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def sample(root: nn.Module, prepare: Callable[[], None] = lambda: None) -> Pytho
     with torch.inference_mode():
         for _ in range(10):
             root(x)
-        return sample_python(lambda: root(x), prepare, root, seconds=0.5, calls_root=True)
+        return sample_python(partial(root, x), prepare, root, seconds=0.5, calls_root=True)
 
 
 def sum_of(found: PythonSamples, line: str = "", name: str | None = None) -> float:
@@ -103,6 +104,14 @@ def test_equal_layers_are_one_row_with_their_calls() -> None:
     assert 0.5 < sum_of(found) < 0.95
     lines = {item.line for item in found.lines}
     assert all(line.startswith("test_python_samples.py:") for line in lines), lines
+
+
+@pytest.mark.timing
+def test_lines_of_a_model_of_torch_alone_are_those_of_its_forwards() -> None:
+    found = sample(nn.Sequential(*(nn.Linear(16, 16) for _ in range(12))))
+    files = {item.line.partition(":")[0] for item in found.lines if item.samples > 2}
+    assert {"modules/container.py", "modules/linear.py"} <= files
+    assert sum_of(found, "modules/module.py") < 0.5 * sum_of(found, "modules/container.py")
 
 
 @pytest.mark.timing
