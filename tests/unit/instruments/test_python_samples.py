@@ -102,8 +102,8 @@ def test_equal_layers_are_one_row_with_their_calls() -> None:
     assert {found.groups[item.group].name for item in found.lines} <= set(calls)
     assert sum_of(found, name="layers.*") > 0.1 < sum_of(found, name="layers.*.linear")
     assert 0.5 < sum_of(found) < 0.95
-    lines = {item.line for item in found.lines}
-    assert all(line.startswith("test_python_samples.py:") for line in lines), lines
+    # What is not in the model's code is torch's call of the model itself.
+    assert sum_of(found, "test_python_samples.py:") > 0.9 * sum_of(found)
 
 
 @pytest.mark.timing
