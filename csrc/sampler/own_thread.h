@@ -30,7 +30,7 @@ class OwnThread {
   // another of these.
   [[nodiscard]] bool start();
 
-  // Adds one sample, unless the thread does not answer in time: then it is met the next time.
+  // Adds the sample that was asked for the last time, if it has come, and then asks for the next.
   void take(Numbers& numbers, News& news);
 
  private:

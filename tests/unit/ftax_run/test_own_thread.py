@@ -122,7 +122,7 @@ def test_a_thread_that_blocks_the_signal_is_not_met_and_goes_on() -> None:
         assert len(sample(first, 0.05).samples) == 0
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)  # what was asked arrives now
-    assert len(sample(first, 0.2).samples) > 50
+    assert len(sample(first, 0.2).samples) > 5
 
 
 PROGRAM = """
