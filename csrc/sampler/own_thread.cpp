@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <ctime>
 #include <iterator>
 #include <utility>
 
@@ -17,8 +16,6 @@ namespace ftax::sampler {
 namespace {
 
 constexpr size_t kWords = 512;
-constexpr int64_t kPatienceNs = 1'000'000;
-constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 20'000};
 
 std::atomic<OwnThread*> current = nullptr;
 
@@ -57,48 +54,46 @@ bool OwnThread::start() {
   state_ = stacks_.find_thread(thread_);
   // Its first read opens what later ones need.
   if (state_ == 0 || !memory_.read(state_, words_[0]) || !is_free) return false;
-  current = this;
+  OwnThread* nobody = nullptr;
+  if (!current.compare_exchange_strong(nobody, this)) return false;
   struct sigaction action{};
   action.sa_sigaction = &handle;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigfillset(&action.sa_mask);
-  handles_ = sigaction(SIGPROF, &action, nullptr) == 0;
-  return handles_;
+  sigaction(SIGPROF, &action, nullptr);
+  handles_ = true;
+  return true;
 }
 
 // A signal that is still on its way would end the process if nothing handled it.
 OwnThread::~OwnThread() {
   if (!handles_) return;
+  if (!is_asked_ || has_answered_) std::signal(SIGPROF, SIG_DFL);
   current = nullptr;
-  if (!is_asked_) std::signal(SIGPROF, SIG_DFL);
 }
 
+// It waits for no answer, since each time that this thread wakes up may cost the other one its CPU.
 void OwnThread::take(Numbers& numbers, News& news) {
-  if (!is_asked_) {
-    has_answered_ = false;
-    is_asked_ = true;
-    if (syscall(SYS_tgkill, getpid(), thread_, SIGPROF) != 0) {
-      is_asked_ = false;
-      return;
+  if (is_asked_) {
+    if (!has_answered_) return;
+    is_asked_ = false;
+    if (found_ && stacks_.number(numbers, news, sample_)) {
+      news.samples.push_back(sample_);
+    } else {
+      ++news.torn;
     }
   }
-  const int64_t end = now_ns() + kPatienceNs;
-  while (!has_answered_) {
-    if (now_ns() > end) return;
-    nanosleep(&kPause, nullptr);  // a thread that spins would keep it from a busy CPU
-  }
-  is_asked_ = false;
-  if (!found_ || !stacks_.number(numbers, news, sample_)) {
-    ++news.torn;
-    return;
-  }
-  news.samples.push_back(sample_);
+  has_answered_ = false;
+  is_asked_ = true;
+  if (syscall(SYS_tgkill, getpid(), thread_, SIGPROF) != 0) is_asked_ = false;
 }
 
 void OwnThread::handle(int /*signal*/, siginfo_t* /*info*/, void* context) {
   const int error = errno;
   OwnThread* asked = current;
-  if (asked != nullptr && asked->is_asked_) {
+  // Whoever sends the signal from elsewhere may meet another thread.
+  if (asked != nullptr && asked->is_asked_ && !asked->has_answered_ &&
+      syscall(SYS_gettid) == asked->thread_) {
     asked->answer(*static_cast<const ucontext_t*>(context));
   }
   errno = error;

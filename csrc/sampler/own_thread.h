@@ -26,10 +26,11 @@ class OwnThread {
             uint64_t code_type, std::vector<Region> regions);
   ~OwnThread();
 
-  // False where the thread runs no Python, or the program handles SIGPROF itself.
+  // False where the thread runs no Python, or something else handles SIGPROF: the program, or
+  // another of these.
   [[nodiscard]] bool start();
 
-  // Adds one sample, unless the thread does not answer in time: then it is met the next time.
+  // Adds the sample that was asked for the last time, if it has come, and then asks for the next.
   void take(Numbers& numbers, News& news);
 
  private:

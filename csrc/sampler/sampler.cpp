@@ -41,6 +41,7 @@ class Sampler {
   int32_t add_own(int32_t thread, const Layout& layout, uint64_t runtime, uint64_t code_type,
                   std::vector<Region> regions) {
     const std::lock_guard lock(mutex_);
+    own_.reset();
     auto own = std::make_unique<OwnThread>(last_index_ + 1, thread, layout, runtime, code_type,
                                            std::move(regions));
     if (!own->start()) return -1;

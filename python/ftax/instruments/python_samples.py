@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from ftax_run.errors import UnknownPythonError
 from ftax_run.frames import Place, Places, is_users, make_table, name_place
 from ftax_run.sampler import Sampler
@@ -63,10 +64,11 @@ class PythonSamples(Record):
 
 def sample_python(
     call: Callable[[], object], prepare: Callable[[], None], root: nn.Module, *,
-    seconds: float, calls_root: bool,
+    seconds: float, calls_root: bool, device: str = "cpu",
 ) -> PythonSamples:  # fmt: skip
-    """Samples of ``call()`` for so many seconds. ``prepare`` is called before each call, outside
-    all samples; ``calls_root`` says whether it is the root's forward that is called.
+    """Samples of ``call()`` for so many seconds, each until ``device`` has done its work.
+    ``prepare`` is called before each, outside all samples; ``calls_root`` says whether it is the
+    root's forward that is called.
 
     Raises UnavailableError where the stacks cannot be read, and what the call raises.
     """
@@ -76,19 +78,11 @@ def sample_python(
             sampler.add_own_thread(_list_regions())
         except (OSError, UnknownPythonError) as error:
             raise UnavailableError(f"the stacks of this process cannot be read: {error}") from error
-        times_ns = _run(call, prepare, seconds)
+        times_ns = _run(call, prepare, seconds, device)
         news = sampler.drain()
     places = Places()
     places.learn(news.stacks, news.codes)
-    found = _StackReader(places, equal, root)
-    lines: Counter[tuple[str, int]] = Counter()
-    samples = 0
-    is_python = _find_python(news.samples)
-    for stack, in_python in zip(news.samples["stack"].tolist(), is_python.tolist(), strict=True):
-        at = found.read(stack)
-        samples += at is not None
-        if at is not None and in_python:
-            lines[at] += 1
+    samples, lines = _count_lines(news.samples, _StackReader(places, equal, root))
     return PythonSamples(
         samples=samples,
         calls=len(times_ns),
@@ -101,21 +95,38 @@ def sample_python(
     )
 
 
-def _run(call: Callable[[], object], prepare: Callable[[], None], seconds: float) -> list[int]:
+def _run(
+    call: Callable[[], object], prepare: Callable[[], None], seconds: float, device: str
+) -> list[int]:
     """How long each call took, ns."""
     times_ns: list[int] = []
     end = time.perf_counter() + seconds
     while not times_ns or time.perf_counter() < end:
         prepare()
         begin = time.perf_counter_ns()
-        _call(call)
+        _run_once(call, device)
         times_ns.append(time.perf_counter_ns() - begin)
     return times_ns
 
 
-def _call(call: Callable[[], object]) -> None:
-    """By which samples of a call are known."""
+def _run_once(call: Callable[[], object], device: str) -> None:
+    """By this function in their stacks samples of a call are known."""
     call_model(call)
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def _count_lines(found: np.ndarray, reader: _StackReader) -> tuple[int, Counter[tuple[str, int]]]:
+    """How many samples are of calls, and how many of these are of Python by line and group."""
+    lines: Counter[tuple[str, int]] = Counter()
+    count = 0
+    is_python = _find_python(found)
+    for stack, in_python in zip(found["stack"].tolist(), is_python.tolist(), strict=True):
+        at = reader.read(stack)
+        count += at is not None
+        if at and in_python:
+            lines[at] += 1
+    return count, lines
 
 
 def _count_calls(
@@ -180,33 +191,35 @@ class _StackReader:
 
     def __init__(self, places: Places, equal: EqualModules, root: nn.Module) -> None:
         self._places, self._equal = places, equal
-        self._folders = _list_folders(root)
-        self._known: dict[int, tuple[str, int] | None] = {}
+        self._folders, self._files = _list_folders(root), equal.files
+        self._known: dict[int, tuple[str, int] | tuple[()] | None] = {}
 
-    def read(self, stack: int) -> tuple[str, int] | None:
-        """None for a sample outside of the calls."""
+    def read(self, stack: int) -> tuple[str, int] | tuple[()] | None:
+        """None for a sample outside of the calls; nothing for one in no function of the model."""
         if stack not in self._known:
             self._known[stack] = self._find(_cut(self._places.list_frames(stack)))
         return self._known[stack]
 
-    def _find(self, frames: Sequence[Place]) -> tuple[str, int] | None:
+    def _find(self, frames: Sequence[Place] | None) -> tuple[str, int] | tuple[()] | None:
         if not frames:
-            return None
-        own = next((frame for frame in frames if self._is_models(frame[0])), frames[0])
+            return None if frames is None else ()
+        own = [frame for frame in frames if self._is_models(frame[0])]
+        own = own or [frame for frame in frames if frame[0] in self._files] or [*frames]
         group = self._equal.find((file, name) for file, _, name in reversed(frames))
-        return name_place(own), group
+        return name_place(own[0]), group
 
     def _is_models(self, file: str) -> bool:
         return is_users(file) or file.startswith(self._folders)
 
 
-def _cut(frames: Sequence[Place]) -> Sequence[Place]:
-    """The frames of a call, from the innermost; none for a sample that is outside of it."""
-    ours = (_call.__code__.co_filename, _call.__name__)
+def _cut(frames: Sequence[Place]) -> Sequence[Place] | None:
+    """Those of the call, from the innermost; None for a sample outside of `_run_once`."""
+    ours = (_run_once.__code__.co_filename, _run_once.__name__)
     for place, (file, _, name) in enumerate(frames):
         if (file, name) == ours:
-            return frames[: max(0, place - 1)]  # the next one is that of `call_model`
-    return ()
+            is_called = place > 0 and frames[place - 1][2] == call_model.__name__
+            return frames[: place - 1] if is_called else ()
+    return None
 
 
 def _list_folders(root: nn.Module) -> tuple[str, ...]:

@@ -189,6 +189,7 @@ def _sample_python(after: AfterRounds) -> None:
             loaded.module,
             seconds=min(_SAMPLE_SECONDS, max(_LEAST_SAMPLE_SECONDS, longest_s)),
             calls_root=loaded.function is loaded.module,
+            device=loaded.device,
         )
     after.add(python_samples=found)
 

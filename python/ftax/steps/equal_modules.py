@@ -59,6 +59,11 @@ class EqualModules:
             for paths in members.values()
         ]
 
+    @property
+    def files(self) -> set[str]:
+        """Where the forward functions stand."""
+        return {file for file, _ in self._forwards}
+
     def find(self, functions: Iterable[Function]) -> int:
         """The group of the innermost module, from the functions of a stack, outermost first."""
         chain = tuple(function for function in functions if function in self._forwards)

