@@ -137,6 +137,7 @@ bool Stacks::read_frame(uint64_t thread, uint64_t& frame) {
 // Collects the code and the instruction of each frame, from the innermost.
 bool Stacks::walk(uint64_t frame) {
   constexpr int8_t kOwnedByGenerator = 1;
+  constexpr uint64_t kTag = 3;  // of a reference, from 3.14
   std::array<char, 256> own{};
   places_.clear();
   int8_t owner = 0;
@@ -145,8 +146,8 @@ bool Stacks::walk(uint64_t frame) {
     const char* found = find_frame(frame, own);
     if (found == nullptr) return false;
     owner = read_at<int8_t>(found, layout_.frame_owner);
-    if (layout_.owned_by_c < 0 || owner != layout_.owned_by_c) {
-      places_.push_back({.code = read_at<uint64_t>(found, layout_.frame_code),
+    if (layout_.owned_by_c < 0 || owner < layout_.owned_by_c) {
+      places_.push_back({.code = read_at<uint64_t>(found, layout_.frame_code) & ~kTag,
                          .instruction = read_at<uint64_t>(found, layout_.frame_instruction)});
     }
     frame = read_at<uint64_t>(found, layout_.frame_previous);
@@ -266,14 +267,15 @@ bool Stacks::number_codes(Numbers& numbers, News& news) {
   return true;
 }
 
-// What is free has the address of the next free block where its count of references was.
+// What is free has the address of the next free block where its count of references was. That is
+// of 32 bits, and 3.14 has flags in the highest 16.
 bool Stacks::parse_code(const char* head, Code& code) const {
-  const auto references = read_at<uint64_t>(head, 0);
+  const auto references = read_at<uint64_t>(head, 0) & 0xFFFF'FFFF'FFFF;
   code = {.filename = read_at<uint64_t>(head, layout_.code_filename),
           .qualname = read_at<uint64_t>(head, layout_.code_qualname),
           .line_table = read_at<uint64_t>(head, layout_.code_line_table),
           .first_line = read_at<int32_t>(head, layout_.code_first_line)};
-  return references > 0 && references < (uint64_t{1} << 40U) &&
+  return references > 0 && references < (uint64_t{1} << 32U) &&
          read_at<uint64_t>(head, layout_.object_type) == code_type_;
 }
 
