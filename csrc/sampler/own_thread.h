@@ -32,6 +32,8 @@ class OwnThread {
   // Adds one sample, unless the thread does not answer in time: then it is met the next time.
   void take(Numbers& numbers, News& news);
 
+  void forget() { stacks_.forget(); }
+
  private:
   static void handle(int signal, siginfo_t* info, void* context);
   void answer(const ucontext_t& context);

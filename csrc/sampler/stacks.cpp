@@ -15,8 +15,6 @@ namespace {
 constexpr size_t kMostThreads = 256;
 constexpr int kTries = 8;
 constexpr size_t kMostFrames = 1000;
-constexpr size_t kMostStacks = 1 << 15;  // then all are forgotten, and get new numbers
-constexpr size_t kMostCodes = 1 << 16;
 constexpr size_t kMostChunk = 1 << 20;
 constexpr int64_t kMostText = 4096;
 constexpr int64_t kMostTable = 1 << 20;
@@ -54,6 +52,11 @@ Stacks::~Stacks() {
   for (const auto& [id, thread] : threads_) {
     if (thread.file >= 0) close(thread.file);
   }
+}
+
+void Stacks::forget() {
+  codes_.clear();
+  stacks_.clear();
 }
 
 bool Stacks::take(Numbers& numbers, News& news) {
@@ -166,10 +169,10 @@ bool Stacks::number(Numbers& numbers, News& news, Sample& sample) {
     key.push_back(uint64_t{codes_.at(place.code).number} << 32U | offset);
   }
   if (!memory_.read(places_[0].instruction, sample.opcode)) return false;
-  if (stacks_.size() >= kMostStacks) stacks_.clear();
   auto [found, is_new] = stacks_.try_emplace(std::move(key), 0);
   if (is_new) {
     found->second = ++numbers.stacks;
+    numbers.told_bytes += sizeof(uint64_t) * (found->first.size() + 1);
     news.stacks.push_back(found->second);
     news.stacks.push_back(static_cast<uint32_t>(found->first.size()));
     for (const uint64_t item : found->first) {
@@ -253,16 +256,17 @@ bool Stacks::number_codes(Numbers& numbers, News& news) {
     from[i] = {reinterpret_cast<void*>(places_[i].code), size};
   }
   if (!memory_.read_many(to, from)) return false;
-  if (codes_.size() >= kMostCodes) codes_.clear();
   for (size_t i = 0; i < places_.size(); ++i) {
     Code code{};
     if (!parse_code(heads.data() + (i * size), code)) return false;
     const auto known = codes_.find(places_[i].code);
     if (known != codes_.end() && known->second.code == code) continue;
     const uint32_t number = numbers.codes + 1;
+    const size_t before = news.codes.size();
     if (!describe(places_[i].code, code, number, news)) return false;
     codes_[places_[i].code] = {.code = code, .number = number};
     numbers.codes = number;
+    numbers.told_bytes += news.codes.size() - before;
   }
   return true;
 }

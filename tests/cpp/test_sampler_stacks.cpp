@@ -182,6 +182,22 @@ TEST(a_new_function_at_the_same_address_has_a_number_for_itself) {
   CHECK(world.news.samples[1].stack == 2);
 }
 
+TEST(what_is_forgotten_is_told_again) {
+  World world;
+  CHECK(world.take());
+  const uint64_t told_bytes = world.numbers.told_bytes;
+  CHECK(told_bytes > 0);
+  CHECK(world.take());
+  CHECK(world.numbers.told_bytes == told_bytes);
+  world.stacks.forget();
+  CHECK(world.take());
+  CHECK(world.news.codes == "1 7 1:612e7079 1:66 0102\n2 7 1:612e7079 1:66 0102\n");
+  CHECK((world.news.stacks ==
+         std::vector<uint32_t>{1, 4, 1, 6, 1, 4, 1, 2, 1, 0, 2, 4, 2, 6, 2, 4, 2, 2, 2, 0}));
+  CHECK(world.news.samples[2].stack == 2);
+  CHECK(world.numbers.told_bytes == 2 * told_bytes);
+}
+
 TEST(a_ring_of_frames_ends) {
   World world;
   world.block.frames[0].previous = address_of(world.block.frames[3]);
