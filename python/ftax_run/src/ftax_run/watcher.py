@@ -18,7 +18,7 @@ from ftax_run.causes import Others, name_cause
 from ftax_run.errors import UnknownPythonError
 from ftax_run.frames import REST, Place, Places, make_table
 from ftax_run.launch import list_processes, read_identity, uses_gpu
-from ftax_run.python_process import PythonProcess, find_python
+from ftax_run.python_process import PythonProcess, explain_refusal, find_python
 from ftax_run.sampler import SAMPLE, Sampler
 from ftax_run.sums import Sums
 from ftax_run.timeline import draw_iterations
@@ -103,14 +103,14 @@ class Watcher:
         alive = set(list_processes(self._first))
         for pid in alive:
             process = self._processes.setdefault(pid, Process(ProcessAccount(pid)))
-            identity = read_identity(pid)
-            if identity is None:
+            try:
+                self._look_at(process)
+            except UnknownPythonError as error:
+                process.account.problem = str(error)
+            except PermissionError:
+                process.account.problem = process.account.problem or explain_refusal(pid)
+            except OSError:  # it has ended, or is about to become something else
                 continue
-            if identity != process.identity:  # a new one, or it has become another program
-                process.identity, process.python, process.tries = identity, None, 0
-            if process.python is None and process.tries < _TRIES and not process.account.problem:
-                process.tries += 1
-                self._attach(process)
         self._forget_ended(alive)
 
     def _forget_ended(self, alive: set[int]) -> None:
@@ -135,20 +135,22 @@ class Watcher:
                     "without the environment of its parent"
                 )
 
-    def _attach(self, process: Process) -> None:
-        pid = process.account.pid
-        try:
-            process.python = find_python(pid)
-        except UnknownPythonError as error:
-            process.account.problem = str(error)
-        except PermissionError:
-            process.account.problem = f"process {pid} may not be read: it is another user's"
-        except OSError:  # it has ended, or is about to become something else
+    def _look_at(self, process: Process) -> None:
+        """Sample it as soon as it is Python."""
+        account = process.account
+        identity = read_identity(account.pid)
+        if identity is None:
             return
-        if process.python is None:
+        if identity != process.identity:  # a new one, or it has become another program
+            process.identity, process.python, process.tries = identity, None, 0
+            account.problem = ""
+        if process.python or process.tries == _TRIES or account.problem:
             return
-        process.account.command = _read_command(pid)
-        process.indices.append(self._sampler.add(process.python))
+        process.tries += 1
+        process.python = find_python(account.pid)
+        if process.python is not None:
+            account.command = _read_command(account.pid)
+            process.indices.append(self._sampler.add(process.python))
 
     def _collect(self) -> None:
         news = self._sampler.drain()
