@@ -33,7 +33,7 @@ _TRIES = 100  # polls in which a new process may become Python
 _MOST_WAITING = 1 << 20  # samples of an iteration that has not ended
 _MOST_KINDS = 32  # of iterations that are kept apart
 _MOST_ENDED = 200  # processes without a device
-_MOST_KEYS = 4000  # of stacks and lines that are kept apart
+_MOST_KEYS = 2000  # of stacks and lines that are kept apart
 
 
 @dataclass(slots=True)
