@@ -57,15 +57,22 @@ def test_new_code_for_ever_takes_no_more_memory(tmp_path: Path) -> None:
     assert sum(host.spent.values()) > 0.75 * host.total
 
 
-SHORT = """
-import subprocess, sys
-for _ in range(4):
-    subprocess.run([sys.executable, "-S", "-c", "import time; time.sleep(0.15)"], check=True)
+SHORT = '''
+import os, subprocess, sys, time
+CHILD = """
+import os, time
+open(f"{os.environ['FTAX_RUN_FOLDER']}/{os.getpid()}.marks", "wb").close()
+time.sleep(0.15)
 """
+for _ in range(4):
+    subprocess.run([sys.executable, "-S", "-c", CHILD], check=True)
+time.sleep(0.1)
+print(len(os.listdir(os.environ["FTAX_RUN_FOLDER"])))
+'''
 
 
 def test_processes_that_have_ended_are_not_all_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "short.py").write_text(SHORT)
     monkeypatch.setattr(watcher, "_MOST_ENDED", 2)
@@ -73,3 +80,4 @@ def test_processes_that_have_ended_are_not_all_kept(
     assert account.exit_code == 0
     assert 2 <= len(account.processes) <= 4  # the first, which lives, and two of its children
     assert account.samples > 100
+    assert int(capfd.readouterr().out) <= 2  # files of those that are kept

@@ -122,8 +122,9 @@ class Watcher:
         known.sort(key=lambda item: -item.account.host.total)
         kept = {item.account.pid for item in known[:_MOST_ENDED]}
         for process in without:
-            if process.account.pid not in kept:
-                del self._processes[process.account.pid]
+            if (pid := process.account.pid) not in kept:
+                del self._processes[pid]
+                (self._folder / f"{pid}.marks").unlink(missing_ok=True)
 
     def _find_unrecorded(self) -> None:
         for pid, process in self._processes.items():
