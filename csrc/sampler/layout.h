@@ -20,7 +20,7 @@ struct Layout {
   uint32_t frame_instruction;
   uint32_t frame_owner;
   uint32_t frame_size;  // without local variables
-  int32_t owned_by_c;  // what `frame_owner` holds for a frame that is none of Python's; -1: nothing
+  int32_t owned_by_c;   // from this value of `frame_owner` on, a frame is C's; -1: no frame is
   uint32_t object_type;
   uint32_t code_filename;
   uint32_t code_qualname;

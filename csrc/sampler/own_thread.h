@@ -33,6 +33,8 @@ class OwnThread {
   // Adds the sample that was asked for the last time, if it has come, and then asks for the next.
   void take(Numbers& numbers, News& news);
 
+  void forget() { stacks_.forget(); }
+
  private:
   static void handle(int signal, siginfo_t* info, void* context);
   void answer(const ucontext_t& context);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/quiet_thread.h"
 #include "sampler/own_thread.h"
 #include "sampler/stacks.h"
@@ -19,6 +20,9 @@ namespace ftax::sampler {
 namespace {
 
 constexpr size_t kMostSamples = 1 << 20;  // that wait to be handed over; more are counted as lost
+// A program may make new code all the time, and meets new stacks for ever.
+constexpr uint64_t kMostBytes = 1 << 22;
+constexpr int64_t kKeepNs = 60'000'000'000;
 
 class Sampler {
  public:
@@ -51,6 +55,7 @@ class Sampler {
 
   News drain() {
     const std::lock_guard lock(mutex_);
+    news_.forgotten = forgotten_;
     return std::exchange(news_, {});
   }
 
@@ -68,9 +73,20 @@ class Sampler {
         ++news_.lost;
         continue;
       }
+      forget_old();
       std::erase_if(processes_, [&](auto& process) { return !process->take(numbers_, news_); });
       if (own_) own_->take(numbers_, news_);
     }
+  }
+
+  void forget_old() {
+    const int64_t now = now_ns();
+    if (numbers_.told_bytes < kMostBytes && now < forgot_ns_ + kKeepNs) return;
+    for (const auto& process : processes_) process->forget();
+    if (own_) own_->forget();
+    numbers_.told_bytes = 0;
+    forgotten_ = numbers_;
+    forgot_ns_ = now;
   }
 
   int64_t period_ns_;
@@ -80,6 +96,8 @@ class Sampler {
   std::unique_ptr<OwnThread> own_;
   int32_t last_index_ = -1;
   Numbers numbers_;
+  Numbers forgotten_;
+  int64_t forgot_ns_ = now_ns();
   News news_;
   std::thread thread_;
 };
@@ -106,6 +124,8 @@ struct FtaxNews {
   uint64_t code_bytes;
   uint64_t torn;
   uint64_t lost;
+  uint64_t forgotten_stacks;  // the last number that no further sample has
+  uint64_t forgotten_codes;
 };
 
 FTAX_EXPORT void* ftax_sampler_start(int64_t period_ns) { return new Handle(period_ns); }
@@ -134,7 +154,9 @@ FTAX_EXPORT void ftax_sampler_drain(void* handle, FtaxNews* news) {
            .codes = taken.codes.data(),
            .code_bytes = taken.codes.size(),
            .torn = taken.torn,
-           .lost = taken.lost};
+           .lost = taken.lost,
+           .forgotten_stacks = taken.forgotten.stacks,
+           .forgotten_codes = taken.forgotten.codes};
 }
 
 FTAX_EXPORT void ftax_sampler_stop(void* handle) { delete static_cast<Handle*>(handle); }

@@ -15,8 +15,6 @@ namespace {
 constexpr size_t kMostThreads = 256;
 constexpr int kTries = 8;
 constexpr size_t kMostFrames = 1000;
-constexpr size_t kMostStacks = 1 << 15;  // then all are forgotten, and get new numbers
-constexpr size_t kMostCodes = 1 << 16;
 constexpr size_t kMostChunk = 1 << 20;
 constexpr int64_t kMostText = 4096;
 constexpr int64_t kMostTable = 1 << 20;
@@ -54,6 +52,11 @@ Stacks::~Stacks() {
   for (const auto& [id, thread] : threads_) {
     if (thread.file >= 0) close(thread.file);
   }
+}
+
+void Stacks::forget() {
+  codes_.clear();
+  stacks_.clear();
 }
 
 bool Stacks::take(Numbers& numbers, News& news) {
@@ -137,6 +140,7 @@ bool Stacks::read_frame(uint64_t thread, uint64_t& frame) {
 // Collects the code and the instruction of each frame, from the innermost.
 bool Stacks::walk(uint64_t frame) {
   constexpr int8_t kOwnedByGenerator = 1;
+  constexpr uint64_t kTag = 3;  // of a reference, from 3.14
   std::array<char, 256> own{};
   places_.clear();
   int8_t owner = 0;
@@ -145,8 +149,8 @@ bool Stacks::walk(uint64_t frame) {
     const char* found = find_frame(frame, own);
     if (found == nullptr) return false;
     owner = read_at<int8_t>(found, layout_.frame_owner);
-    if (layout_.owned_by_c < 0 || owner != layout_.owned_by_c) {
-      places_.push_back({.code = read_at<uint64_t>(found, layout_.frame_code),
+    if (layout_.owned_by_c < 0 || owner < layout_.owned_by_c) {
+      places_.push_back({.code = read_at<uint64_t>(found, layout_.frame_code) & ~kTag,
                          .instruction = read_at<uint64_t>(found, layout_.frame_instruction)});
     }
     frame = read_at<uint64_t>(found, layout_.frame_previous);
@@ -165,10 +169,10 @@ bool Stacks::number(Numbers& numbers, News& news, Sample& sample) {
     key.push_back(uint64_t{codes_.at(place.code).number} << 32U | offset);
   }
   if (!memory_.read(places_[0].instruction, sample.opcode)) return false;
-  if (stacks_.size() >= kMostStacks) stacks_.clear();
   auto [found, is_new] = stacks_.try_emplace(std::move(key), 0);
   if (is_new) {
     found->second = ++numbers.stacks;
+    numbers.told_bytes += sizeof(uint64_t) * (found->first.size() + 1);
     news.stacks.push_back(found->second);
     news.stacks.push_back(static_cast<uint32_t>(found->first.size()));
     for (const uint64_t item : found->first) {
@@ -252,28 +256,30 @@ bool Stacks::number_codes(Numbers& numbers, News& news) {
     from[i] = {reinterpret_cast<void*>(places_[i].code), size};
   }
   if (!memory_.read_many(to, from)) return false;
-  if (codes_.size() >= kMostCodes) codes_.clear();
   for (size_t i = 0; i < places_.size(); ++i) {
     Code code{};
     if (!parse_code(heads.data() + (i * size), code)) return false;
     const auto known = codes_.find(places_[i].code);
     if (known != codes_.end() && known->second.code == code) continue;
     const uint32_t number = numbers.codes + 1;
+    const size_t before = news.codes.size();
     if (!describe(places_[i].code, code, number, news)) return false;
     codes_[places_[i].code] = {.code = code, .number = number};
     numbers.codes = number;
+    numbers.told_bytes += news.codes.size() - before;
   }
   return true;
 }
 
-// What is free has the address of the next free block where its count of references was.
+// What is free has the address of the next free block where its count of references was. That is
+// of 32 bits, and 3.14 has flags in the highest 16.
 bool Stacks::parse_code(const char* head, Code& code) const {
-  const auto references = read_at<uint64_t>(head, 0);
+  const auto references = read_at<uint64_t>(head, 0) & 0xFFFF'FFFF'FFFF;
   code = {.filename = read_at<uint64_t>(head, layout_.code_filename),
           .qualname = read_at<uint64_t>(head, layout_.code_qualname),
           .line_table = read_at<uint64_t>(head, layout_.code_line_table),
           .first_line = read_at<int32_t>(head, layout_.code_first_line)};
-  return references > 0 && references < (uint64_t{1} << 40U) &&
+  return references > 0 && references < (uint64_t{1} << 32U) &&
          read_at<uint64_t>(head, layout_.object_type) == code_type_;
 }
 

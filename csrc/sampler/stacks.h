@@ -1,5 +1,5 @@
 // The Python stacks of one process, and the numbers by which they are handed on: each stack and
-// each code object is described once, when it is first met.
+// each code object is described once, when it is first met, until all are forgotten.
 #pragma once
 
 #include <array>
@@ -27,10 +27,11 @@ struct Sample {
   uint64_t took_ns;
 };
 
-// What one process is known by. Codes and stacks have numbers that all processes share.
+// The last numbers that were given. Codes and stacks have numbers that all processes share.
 struct Numbers {
   uint32_t codes = 0;
   uint32_t stacks = 0;
+  uint64_t told_bytes = 0;  // in which what is known was described
 };
 
 // What is new since it was last handed over.
@@ -40,6 +41,7 @@ struct News {
   std::string codes;  // a line each: number, first line, then in hexadecimal file, name, line table
   uint64_t torn = 0;  // stacks that changed while they were read
   uint64_t lost = 0;  // times at which nothing was sampled, for want of room
+  Numbers forgotten;  // no sample after these has numbers as low, or lower
 };
 
 class Stacks {
@@ -60,6 +62,9 @@ class Stacks {
 
   // Fills in what the stack that was found last is known by.
   bool number(Numbers& numbers, News& news, Sample& sample);
+
+  // What was described is described again, with other numbers.
+  void forget();
 
  private:
   struct Code {

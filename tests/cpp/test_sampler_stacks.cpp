@@ -137,10 +137,21 @@ TEST(a_stack_is_told_once_from_the_innermost_frame) {
 }
 
 TEST(a_frame_of_c_is_left_out) {
+  for (const uint64_t owner : {3U, 4U}) {  // 3.14 has two kinds
+    World world;
+    world.block.frames[2].owner = owner;
+    CHECK(world.take());
+    CHECK((world.news.stacks == std::vector<uint32_t>{1, 3, 1, 6, 1, 2, 1, 0}));
+  }
+}
+
+TEST(references_of_3_14_have_a_tag) {
   World world;
-  world.block.frames[2].owner = 3;
+  world.block.frames[1].code |= 1;
+  world.code.references = 5U << 16U | uint64_t{1} << 48U;  // and what lives forever has a flag
   CHECK(world.take());
-  CHECK((world.news.stacks == std::vector<uint32_t>{1, 3, 1, 6, 1, 2, 1, 0}));
+  CHECK((world.news.stacks == std::vector<uint32_t>{1, 4, 1, 6, 1, 4, 1, 2, 1, 0}));
+  CHECK(world.news.codes == "1 7 1:612e7079 1:66 0102\n");
 }
 
 TEST(a_generator_without_a_caller_has_just_ended) {
@@ -169,6 +180,22 @@ TEST(a_new_function_at_the_same_address_has_a_number_for_itself) {
   CHECK(world.take());
   CHECK(world.news.codes == "1 7 1:612e7079 1:66 0102\n2 7 1:612e7079 1:67 0102\n");
   CHECK(world.news.samples[1].stack == 2);
+}
+
+TEST(what_is_forgotten_is_told_again) {
+  World world;
+  CHECK(world.take());
+  const uint64_t told_bytes = world.numbers.told_bytes;
+  CHECK(told_bytes > 0);
+  CHECK(world.take());
+  CHECK(world.numbers.told_bytes == told_bytes);
+  world.stacks.forget();
+  CHECK(world.take());
+  CHECK(world.news.codes == "1 7 1:612e7079 1:66 0102\n2 7 1:612e7079 1:66 0102\n");
+  CHECK((world.news.stacks ==
+         std::vector<uint32_t>{1, 4, 1, 6, 1, 4, 1, 2, 1, 0, 2, 4, 2, 6, 2, 4, 2, 2, 2, 0}));
+  CHECK(world.news.samples[2].stack == 2);
+  CHECK(world.numbers.told_bytes == 2 * told_bytes);
 }
 
 TEST(a_ring_of_frames_ends) {

@@ -18,7 +18,7 @@ from ftax_run.frames import Place, Places
 from ftax_run.python_process import PythonProcess, find_python
 from ftax_run.sampler import SAMPLE, Code, Sampler, Stack
 
-KNOWN = ((3, 11), (3, 12), (3, 13))
+KNOWN = ((3, 11), (3, 12), (3, 13), (3, 14))
 OLD = ((3, 10), (3, 9))
 _SAY = "import sys; print(*sys.version_info[:2], sys.executable)"
 

@@ -177,8 +177,8 @@ def test_a_run_of_before_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_sums_keep_the_largest() -> None:
     sums = Sums({str(key): float(key) for key in range(9)})
-    sums.keep_largest(5)
+    sums.keep_largest(5, lambda _: "rest")
     assert len(sums) == 9
-    sums.keep_largest(4)
-    assert sorted(sums) == ["5", "6", "7", "8"]
+    sums.keep_largest(4, lambda _: "rest")
+    assert sums == {"5": 5.0, "6": 6.0, "7": 7.0, "8": 8.0, "rest": 10.0}
     assert sums["none"] == 0.0

@@ -60,6 +60,13 @@ def test_what_was_read_takes_no_room(tmp_path: Path) -> None:
     assert status.st_blocks * 512 <= 2 << 20
 
 
+def test_marks_that_were_read_take_no_room(tmp_path: Path) -> None:
+    path = tmp_path / "12.marks"
+    append(path, struct.pack("<QQ", 1, 2) * (3 << 16))
+    assert len(MarkReader(path).read()) == 3 << 16
+    assert path.stat().st_blocks * 512 <= 1 << 20
+
+
 def test_marks_are_pairs(tmp_path: Path) -> None:
     path = tmp_path / "12.marks"
     append(path, struct.pack("<QQQQQ", 10, 14, 20, 24, 30))

@@ -144,7 +144,8 @@ def use():
 
 class News(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in
-                ("samples", "count", "stacks", "words", "codes", "bytes", "torn", "lost")]
+                ("samples", "count", "stacks", "words", "codes", "bytes", "torn", "lost",
+                 "forgotten_stacks", "forgotten_codes")]
 
 process = find_python(os.getpid())
 library = ctypes.CDLL(sys.argv[2])

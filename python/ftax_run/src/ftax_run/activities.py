@@ -17,7 +17,30 @@ RECORD = np.dtype(
 )  # fmt: skip
 KERNEL, COPY, FILL, GRAPH, CALL, PHASE, LOST = range(1, 8)
 _MOST_MARKS = 1 << 16
+_BLOCK_BYTES = 1 << 20  # of a file, that is given back at once
 ALL, LAUNCHES, NOTHING = 1, 2, 3  # what a phase records
+
+
+class GrowingFile:
+    """A file that another process appends items of one size to."""
+
+    def __init__(self, path: Path, item_bytes: int) -> None:
+        self._path, self._item_bytes = path, item_bytes
+        self._offset = 0
+
+    def read(self) -> bytes:
+        """The whole items since the last call. What was read takes no room on the disk any more,
+        where the file system can do that."""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            content = file.read()
+        whole = content[: len(content) // self._item_bytes * self._item_bytes]
+        before = self._offset // _BLOCK_BYTES
+        self._offset += len(whole)
+        if self._offset // _BLOCK_BYTES > before:
+            with suppress(OSError):
+                _punch(self._path, self._offset // _BLOCK_BYTES * _BLOCK_BYTES)
+        return whole
 
 
 class ActivityReader:
@@ -25,27 +48,14 @@ class ActivityReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = 0
+        self._records = GrowingFile(path, RECORD.itemsize)
         self._names_offset = 0
         self.names: dict[int, str] = {}
 
     def read(self) -> np.ndarray:
         """The records since the last call, in the order in which CUPTI handed them over."""
         self._read_names()
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            content = file.read()
-        whole = len(content) // RECORD.itemsize * RECORD.itemsize
-        self._release(whole)
-        return np.frombuffer(content[:whole], dtype=RECORD)
-
-    def _release(self, count: int) -> None:
-        """What was read takes no room on the disk any more, where the file system can do that."""
-        self._offset += count
-        page = 1 << 20
-        if count and self._offset > page:
-            with suppress(OSError):
-                _punch(self._path, self._offset // page * page)
+        return np.frombuffer(self._records.read(), dtype=RECORD)
 
     def _read_names(self) -> None:
         path = self._path.with_suffix(".names")
@@ -84,18 +94,12 @@ class MarkReader:
     """Reads where the program says that its iterations begin and end (`ftax_run.iteration`)."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
+        self._records = GrowingFile(path, 16)
         self._spans = np.empty((0, 2), dtype=np.int64)
 
     def read(self) -> np.ndarray:
         """Start and end of each iteration that came since the last call, ns."""
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            content = file.read()
-        whole = len(content) // 16 * 16
-        self._offset += whole
-        spans = np.frombuffer(content[:whole], dtype="<u8").astype(np.int64).reshape(-1, 2)
+        spans = np.frombuffer(self._records.read(), dtype="<u8").astype(np.int64).reshape(-1, 2)
         self._spans = np.concatenate([self._spans, spans])[-_MOST_MARKS:]
         return spans
 

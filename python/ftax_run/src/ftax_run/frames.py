@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from struct import iter_unpack
 
 import numpy as np
 
@@ -22,15 +23,19 @@ _INTO_C: dict[tuple[int, int], tuple[int, ...]] = {
         107, 108, 118, 122, 123, 142, 162, 164, 171, 241, 244,
     ),
     (3, 13): (
-        4, 5, 9, 19, 38, 39, 41, 42, 43, 44, 45, 53, 54, 57, 58, 59, 68, 72, 75, 81, 82, 104, 108,
-        117, 165, 166, 167, 168, 172, 173, 174, 175, 176, 244, 245, 246,
+        4, 5, 9, 19, 38, 39, 40, 41, 42, 43, 44, 45, 53, 54, 57, 58, 59, 68, 72, 75, 81, 82, 104,
+        108, 117, 165, 166, 167, 168, 172, 173, 174, 175, 176, 244, 245, 246,
+    ),
+    (3, 14): (
+        1, 4, 8, 16, 37, 38, 39, 40, 41, 42, 43, 44, 52, 55, 56, 57, 66, 70, 73, 79, 80, 106, 110,
+        119, 146, 147, 148, 149, 152, 156, 157, 158, 159, 160, 250, 251, 252,
     ),
 }  # fmt: skip
 _LIBRARY = re.compile(
     r"/(site|dist)-packages/|/lib/python3\.\d+/|/torchinductor_|^<frozen |^<string>$"
 )
 UNKNOWN = ("?", 0, "?")
-_MOST_STACKS = 1 << 17
+REST = ("other lines", 0, "")  # of those that are too many to be kept apart
 _SHIMS = ("<shim>", "__init__")  # files of frames that Python puts between a class and its __init__
 
 
@@ -56,17 +61,24 @@ class Places:
         self._codes: dict[int, Code] = {}
         self._stacks: dict[int, Stack] = {}
         self._lines: dict[tuple[int, int], Place] = {}
+        self._frames: dict[int, tuple[Place, ...]] = {}
         self._users: dict[int, Place] = {}
-        self._leaves: dict[int, Place] = {}
+        self._same: dict[Place, Place] = {}  # so that equal ones are one object
 
     def learn(self, stacks: Mapping[int, Stack], codes: Mapping[int, Code]) -> None:
         """What a sampler had to tell."""
         self._stacks.update(stacks)
         self._codes.update(codes)
-        if len(self._stacks) > 2 * _MOST_STACKS:  # the sampler forgets its own sooner
-            for number in list(self._stacks)[:-_MOST_STACKS]:
-                for table in (self._stacks, self._users, self._leaves):
-                    table.pop(number, None)
+
+    def forget(self, last_stack: int, last_code: int, waiting: Iterable[int]) -> None:
+        """Drop what has no higher numbers than these, but for stacks of samples that wait."""
+        kept = {number: self.list_frames(number) for number in waiting}
+        self._same = {place: place for place in self._lines.values()}
+        self._stacks = {key: item for key, item in self._stacks.items() if key > last_stack}
+        self._frames = {key: item for key, item in self._frames.items() if key > last_stack} | kept
+        self._users = {key: item for key, item in self._users.items() if key > last_stack}
+        self._codes = {key: item for key, item in self._codes.items() if key > last_code}
+        self._lines = {key: item for key, item in self._lines.items() if key[0] > last_code}
 
     def find_users(self, stack: int) -> Place:
         """The innermost line of the program itself; of a library where it has none."""
@@ -78,33 +90,32 @@ class Places:
 
     def find_leaf(self, stack: int) -> Place:
         """The innermost line."""
-        if stack not in self._leaves:
-            self._leaves[stack] = next(iter(self.list_frames(stack)), UNKNOWN)
-        return self._leaves[stack]
+        return next(iter(self.list_frames(stack)), UNKNOWN)
 
     def list_outer(self, stack: int) -> tuple[Place, ...]:
         """From the outermost."""
         return tuple(reversed(self.list_frames(stack)))
 
-    def list_frames(self, stack: int) -> list[Place]:
+    def list_frames(self, stack: int) -> tuple[Place, ...]:
         """From the innermost."""
-        frames = (self._find(*frame) for frame in self._stacks.get(stack, ()))
-        return [frame for frame in frames if frame[0] not in _SHIMS]
+        if stack not in self._frames:
+            frames = (self._find(*frame) for frame in iter_unpack("<II", self._stacks[stack]))
+            self._frames[stack] = tuple(frame for frame in frames if frame[0] not in _SHIMS)
+        return self._frames[stack]
 
     def _find(self, code: int, offset: int) -> Place:
         key = (code, offset)
         if key not in self._lines:
-            known = self._codes.get(code)
-            self._lines[key] = (
-                (known.file, known.find_line(offset), known.name) if known else UNKNOWN
-            )
+            known = self._codes[code]
+            place = (known.file, known.find_line(offset), known.name)
+            self._lines[key] = self._same.setdefault(place, place)
         return self._lines[key]
 
 
 def name_place(place: Place) -> str:
     """In short: "train.py:41 step"; of a library with the folder that it lies in."""
     file, line, name = place
-    if place == UNKNOWN:
-        return "?"
+    if place in (UNKNOWN, REST):
+        return file
     parts = Path(file).parts
     return f"{'/'.join(parts[-1 if is_users(file) else -2 :])}:{line} {name.rpartition('.')[2]}"

@@ -103,10 +103,10 @@ def uses_gpu(pid: int) -> bool:
 
 def read_identity(pid: int) -> tuple[int, ...] | None:
     """What is another where a process has become another program: its file, and where its stack
-    begins. None if it has ended."""
+    begins. None if it has ended. Raises PermissionError for one that may not be read."""
     try:
         status = os.stat(f"/proc/{pid}/exe")
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     return status.st_dev, status.st_ino, int(fields[25])

@@ -7,7 +7,7 @@ of the offsets that their headers give; a release of a minor version never chang
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ftax_run.errors import UnknownPythonError
 
@@ -38,16 +38,26 @@ _TABLE: dict[tuple[int, int], dict[str, int]] = {
         "text_ascii": 40, "text_compact": 56,
     },
 }  # fmt: skip
-# Of `_Py_DebugOffsets` of 3.13, each an unsigned number of 8 bytes, by its place after the cookie.
-_PLACES_313 = {
-    "free_threaded": 1, "interpreters_head": 4, "interpreter_threads": 8, "thread_next": 20,
-    "thread_frame": 22, "thread_native_id": 24, "thread_chunk": 25, "frame_previous": 28,
-    "frame_code": 29, "frame_instruction": 30, "frame_size": 31, "frame_owner": 32,
-    "code_filename": 34, "code_qualname": 36, "code_line_table": 37, "code_first_line": 38,
-    "code_bytes": 42, "object_type": 44, "bytes_size": 64, "bytes_data": 65, "text_state": 67,
-    "text_length": 68, "text_ascii": 69,
+# Of `_Py_DebugOffsets`, each an unsigned number of 8 bytes, by its place after the cookie.
+_PLACES: dict[tuple[int, int], dict[str, int]] = {
+    (3, 13): {
+        "free_threaded": 1, "interpreters_head": 4, "interpreter_threads": 8, "thread_next": 20,
+        "thread_frame": 22, "thread_native_id": 24, "thread_chunk": 25, "frame_previous": 28,
+        "frame_code": 29, "frame_instruction": 30, "frame_size": 31, "frame_owner": 32,
+        "code_filename": 34, "code_qualname": 36, "code_line_table": 37, "code_first_line": 38,
+        "code_bytes": 42, "object_type": 44, "bytes_size": 64, "bytes_data": 65, "text_state": 67,
+        "text_length": 68, "text_ascii": 69,
+    },
+    (3, 14): {
+        "free_threaded": 1, "interpreters_head": 4, "interpreter_threads": 8, "thread_next": 23,
+        "thread_frame": 25, "thread_native_id": 27, "thread_chunk": 28, "frame_previous": 31,
+        "frame_code": 32, "frame_instruction": 33, "frame_size": 34, "frame_owner": 35,
+        "code_filename": 39, "code_qualname": 41, "code_line_table": 42, "code_first_line": 43,
+        "code_bytes": 47, "object_type": 50, "bytes_size": 74, "bytes_data": 75, "text_state": 77,
+        "text_length": 78, "text_ascii": 79,
+    },
 }  # fmt: skip
-DESCRIBED_BYTES = 8 * 80
+DESCRIBED_BYTES = 8 * 81
 
 
 def find_layout(version: tuple[int, int], read: Callable[[int], bytes]) -> list[int]:
@@ -56,18 +66,18 @@ def find_layout(version: tuple[int, int], read: Callable[[int], bytes]) -> list[
     name = ".".join(map(str, version))
     if version in _TABLE:
         layout = _ALIKE | _TABLE[version]
-    elif version == (3, 13):
-        layout = _read_description(name, read(DESCRIBED_BYTES))
+    elif version in _PLACES:
+        layout = _read_description(name, read(DESCRIBED_BYTES), _PLACES[version])
     else:
-        raise UnknownPythonError(f"frames of Python {name} are not known (3.11 to 3.13 are)")
+        raise UnknownPythonError(f"frames of Python {name} are not known (3.11 to 3.14 are)")
     return [layout[field] for field in FIELDS]
 
 
-def _read_description(name: str, content: bytes) -> dict[str, int]:
+def _read_description(name: str, content: bytes, places: Mapping[str, int]) -> dict[str, int]:
     if content[:8] != b"xdebugpy":
         raise UnknownPythonError(f"this Python {name} does not say where its frames lie")
     numbers = struct.unpack_from(f"<{len(content) // 8 - 1}Q", content, 8)
-    found = {field: numbers[place] for field, place in _PLACES_313.items()}
+    found = {field: numbers[place] for field, place in places.items()}
     if found["free_threaded"]:
         raise UnknownPythonError(f"frames of a free-threaded Python {name} are not known")
     # The main interpreter stands behind the head of the list in the same struct.

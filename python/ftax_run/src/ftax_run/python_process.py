@@ -17,6 +17,7 @@ from ftax_run.layouts import find_layout
 _WANTED = (b"_PyRuntime", b"Py_Version", b"PyCode_Type")
 _SYMBOL_TABLES = (11, 2)  # SHT_DYNSYM, then SHT_SYMTAB of an executable that exports nothing
 _LOAD = 1
+_PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _known_files: dict[
     tuple[int, int, int], tuple[int, dict[bytes, int]]
 ] = {}  # by device, inode, time
@@ -47,8 +48,45 @@ def find_python(pid: int) -> PythonProcess | None:
             if version[0] != 3:
                 raise UnknownPythonError(f"process {pid} has an unknown Python ({number:#x})")
             layout = find_layout(version[:2], partial(_read, memory.fileno(), runtime))
+        _check_numbers(pid)
         return PythonProcess(pid, version, runtime, code_type, layout)
     return None
+
+
+def _check_numbers(pid: int) -> None:
+    """Python notes the numbers of its threads, which have to be those that are seen from here."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    numbers = status.partition("NSpid:")[2].partition("\n")[0].split()
+    if len(numbers) > 1:
+        raise UnknownPythonError(
+            f"process {pid} is number {numbers[-1]} in a sandbox or container that the program "
+            "starts: start `ftax run` inside it"
+        )
+
+
+def explain_refusal(pid: int) -> str:
+    """Why the system does not let a process be read, and what to do about it."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        owner = os.stat(f"/proc/{pid}").st_uid
+    except OSError:  # it has ended
+        name, owner = "?", os.geteuid()
+    said = f"process {pid} ({name}) may not be read, so it has no stacks:"
+    if (scope := _read_ptrace_scope()) >= 2:
+        remedy = "sudo sysctl kernel.yama.ptrace_scope=1" if scope == 2 else "boot with 1"
+        return f"{said} kernel.yama.ptrace_scope is {scope}: {remedy}, or be root"
+    if owner != os.geteuid():
+        return f"{said} it is of user {owner}, or hides itself: run `ftax run` as that user or root"
+    remedy = "allow ptrace (docker: --cap-add=SYS_PTRACE)"
+    return f"{said} it hides itself, or a container or sandbox forbids it: {remedy}"
+
+
+def _read_ptrace_scope() -> int:
+    """0 where the system has no such setting."""
+    try:
+        return int(_PTRACE_SCOPE.read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def _read(file: int, address: int, count: int) -> bytes:
@@ -69,7 +107,9 @@ def _list_programs(pid: int) -> Iterator[tuple[Path, int]]:
             continue
         if name == executable or Path(name).name.startswith("libpython"):
             met.add(name)
-            yield Path(f"/proc/{pid}/root{name}"), int(fields[0].partition("-")[0], 16)
+            # The link leads to the executable even where that has been renamed or deleted.
+            link = "exe" if name == executable else f"root{name}"
+            yield Path(f"/proc/{pid}/{link}"), int(fields[0].partition("-")[0], 16)
 
 
 def _read_symbols(path: Path) -> tuple[int, Mapping[bytes, int]]:

@@ -26,7 +26,9 @@ def describe(account: Account) -> list[str]:
 def describe_nothing(account: Account) -> list[str]:
     """Why there is nothing to report."""
     problems = [item.problem for item in account.processes if item.problem]
-    return problems or ["Nothing was seen: no process ran a Python whose frames are known"]
+    return problems or [
+        "Nothing was seen: no process ran a Python that has its symbols, and none used a GPU"
+    ]
 
 
 def name_verdict(window: Window) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class _News(ctypes.Structure):
         ("stacks", ctypes.c_void_p), ("stack_words", ctypes.c_uint64),
         ("codes", ctypes.c_void_p), ("code_bytes", ctypes.c_uint64),
         ("torn", ctypes.c_uint64), ("lost", ctypes.c_uint64),
+        ("forgotten_stacks", ctypes.c_uint64), ("forgotten_codes", ctypes.c_uint64),
     ]  # fmt: skip
 
 
@@ -72,7 +74,7 @@ class Code:
         return lines[place] if 0 <= place < len(lines) and lines[place] else self.first_line
 
 
-Stack = tuple[tuple[int, int], ...]  # code and offset of each frame, from the innermost
+Stack = bytes  # code and offset of each frame, 4 bytes each, from the innermost
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class News:
     codes: dict[int, Code]
     torn: int
     lost: int
+    forgotten: tuple[int, int]  # the last stack and the last code that no further sample names
 
 
 class Sampler:
@@ -156,23 +159,22 @@ class Sampler:
         self._library.ftax_sampler_drain(self._handle, ctypes.byref(news))
         content = ctypes.string_at(news.samples, news.sample_count * SAMPLE.itemsize)
         samples = np.frombuffer(content, dtype=SAMPLE)
-        words = np.frombuffer(ctypes.string_at(news.stacks, 4 * news.stack_words), dtype="<u4")
+        stacks = ctypes.string_at(news.stacks, 4 * news.stack_words)
         text = ctypes.string_at(news.codes, news.code_bytes)
         codes = [_parse_code(line) for line in text.decode("ascii").splitlines()]
         return News(
-            samples, _parse_stacks(words.tolist()), {code.number: code for code in codes},
-            news.torn, news.lost,
+            samples, _parse_stacks(stacks), {code.number: code for code in codes},
+            news.torn, news.lost, (news.forgotten_stacks, news.forgotten_codes),
         )  # fmt: skip
 
 
-def _parse_stacks(words: list[int]) -> dict[int, Stack]:
+def _parse_stacks(content: bytes) -> dict[int, Stack]:
     stacks, place = {}, 0
-    while place < len(words):
-        number, count = words[place : place + 2]
-        place += 2
-        frames = words[place : place + 2 * count]
-        stacks[number] = tuple(zip(frames[::2], frames[1::2], strict=True))
-        place += 2 * count
+    while place < len(content):
+        number, count = struct.unpack_from("<II", content, place)
+        end = place + 8 * (count + 1)
+        stacks[number] = content[place + 8 : end]
+        place = end
     return stacks
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -27,9 +27,11 @@ class Sums(dict[Key, float]):
         """So many, the largest first; all without a number."""
         return sorted(self.items(), key=lambda item: -item[1])[:count]
 
-    def keep_largest(self, count: int) -> None:
-        """Where there are twice as many, only so many stay."""
+    def keep_largest(self, count: int, rest: Callable[[Key], Key]) -> None:
+        """Where there are twice as many, only so many stay; others are added to their ``rest``."""
         if len(self) > 2 * count:
-            kept = self.list_largest(count)
+            ordered = self.list_largest()
             self.clear()
-            self.update(kept)
+            self.update(ordered[:count])
+            for key, amount in ordered[count:]:
+                self[rest(key)] += amount

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +16,11 @@ from ftax_run.account import Account, HostTime, ProcessAccount
 from ftax_run.activities import ActivityReader, MarkReader
 from ftax_run.causes import Others, name_cause
 from ftax_run.errors import UnknownPythonError
-from ftax_run.frames import Places, make_table
+from ftax_run.frames import REST, Place, Places, make_table
 from ftax_run.launch import list_processes, read_identity, uses_gpu
-from ftax_run.python_process import PythonProcess, find_python
+from ftax_run.python_process import PythonProcess, explain_refusal, find_python
 from ftax_run.sampler import SAMPLE, Sampler
+from ftax_run.sums import Sums
 from ftax_run.timeline import draw_iterations
 from ftax_run.window import LAUNCH, Recorded, Window, analyse
 
@@ -31,7 +32,8 @@ _WARM_UP_NS = 2e9  # of what was recorded of one kind of iteration, at most
 _TRIES = 100  # polls in which a new process may become Python
 _MOST_WAITING = 1 << 20  # samples of an iteration that has not ended
 _MOST_KINDS = 32  # of iterations that are kept apart
-_MOST_KEYS = 4000  # of stacks and lines that are kept apart
+_MOST_ENDED = 200  # processes without a device
+_MOST_KEYS = 2000  # of stacks and lines that are kept apart
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class Watcher:
         self.places = Places()
         self._processes: dict[int, Process] = {}
         self._recent: list[np.ndarray] = []  # samples of all processes
+        self._forgotten = (0, 0)
         self._taken = self._torn = self._lost = self._took_ns = 0
 
     def follow(self, has_ended: Callable[[], bool]) -> None:
@@ -100,18 +103,28 @@ class Watcher:
         alive = set(list_processes(self._first))
         for pid in alive:
             process = self._processes.setdefault(pid, Process(ProcessAccount(pid)))
-            identity = read_identity(pid)
-            if identity is None:
+            try:
+                self._look_at(process)
+            except UnknownPythonError as error:
+                process.account.problem = str(error)
+            except PermissionError:
+                process.account.problem = process.account.problem or explain_refusal(pid)
+            except OSError:  # it has ended, or is about to become something else
                 continue
-            if identity != process.identity:  # a new one, or it has become another program
-                process.identity, process.python, process.tries = identity, None, 0
-            if process.python is None and process.tries < _TRIES and not process.account.problem:
-                process.tries += 1
-                self._attach(process)
-        for pid in [pid for pid in self._processes if pid not in alive]:
-            process = self._processes[pid]
-            if not process.python and not process.reader and not process.account.problem:
+        self._forget_ended(alive)
+
+    def _forget_ended(self, alive: set[int]) -> None:
+        """Those that ran neither Python nor a device; of many others those that were sampled
+        least."""
+        ended = [item for pid, item in self._processes.items() if pid not in alive]
+        without = [item for item in ended if not item.reader]
+        known = [item for item in without if item.python or item.account.problem]
+        known.sort(key=lambda item: -item.account.host.total)
+        kept = {item.account.pid for item in known[:_MOST_ENDED]}
+        for process in without:
+            if (pid := process.account.pid) not in kept:
                 del self._processes[pid]
+                (self._folder / f"{pid}.marks").unlink(missing_ok=True)
 
     def _find_unrecorded(self) -> None:
         for pid, process in self._processes.items():
@@ -123,24 +136,29 @@ class Watcher:
                     "without the environment of its parent"
                 )
 
-    def _attach(self, process: Process) -> None:
-        pid = process.account.pid
-        try:
-            process.python = find_python(pid)
-        except UnknownPythonError as error:
-            process.account.problem = str(error)
-        except PermissionError:
-            process.account.problem = f"process {pid} may not be read: it is another user's"
-        except OSError:  # it has ended, or is about to become something else
+    def _look_at(self, process: Process) -> None:
+        """Sample it as soon as it is Python."""
+        account = process.account
+        identity = read_identity(account.pid)
+        if identity is None:
             return
-        if process.python is None:
+        if identity != process.identity:  # a new one, or it has become another program
+            process.identity, process.python, process.tries = identity, None, 0
+            account.problem = ""
+        if process.python or process.tries == _TRIES or account.problem:
             return
-        process.account.command = _read_command(pid)
-        process.indices.append(self._sampler.add(process.python))
+        process.tries += 1
+        process.python = find_python(account.pid)
+        if process.python is not None:
+            account.command = _read_command(account.pid)
+            process.indices.append(self._sampler.add(process.python))
 
     def _collect(self) -> None:
         news = self._sampler.drain()
         self.places.learn(news.stacks, news.codes)
+        if news.forgotten != self._forgotten:
+            self._forgotten = news.forgotten
+            self.places.forget(*news.forgotten, self._list_waiting(news.samples))
         self._torn += news.torn
         self._lost += news.lost
         self._taken += len(news.samples)
@@ -162,6 +180,16 @@ class Watcher:
             elif process.indices:
                 process.samples.append(_select(news.samples, process))
                 self._book_host(process)
+
+    def _list_waiting(self, samples: np.ndarray) -> list[int]:
+        """The stacks of samples that are not added up yet."""
+        pieces = [samples, *self._recent]
+        for process in self._processes.values():
+            pieces += process.samples
+            if process.last_window is not None:
+                pieces.append(process.last_window.samples)
+        waiting: list[int] = np.unique(np.concatenate([p["stack"] for p in pieces])).tolist()
+        return waiting
 
     def _read_records(self, process: Process, reader: ActivityReader) -> None:
         records = reader.read()
@@ -241,8 +269,7 @@ class Watcher:
                 host.spent[line, cause] += 1 / len(stacks)
                 host.leaves[line, self.places.find_leaf(stack)] += 1 / len(stacks)
                 host.stacks[self.places.list_outer(stack)] += 1 / len(stacks)
-        for sums in (host.spent, host.leaves, host.stacks):
-            sums.keep_largest(_MOST_KEYS)
+        _keep_largest((host.spent,), host.leaves, host.stacks)
 
 
 def _select(samples: np.ndarray, process: Process) -> np.ndarray:
@@ -266,8 +293,21 @@ def _add_window(account: ProcessAccount, window: Window) -> None:
             windows.remove(min(windows, key=lambda item: item.wall))
         return
     like.add(window)
-    for sums in (like.leaves, like.stacks):
-        sums.keep_largest(_MOST_KEYS)
+    _keep_largest((like.idle, like.launched), like.leaves, like.stacks)
+    for counts in (like.syncs, like.sync_idle):
+        counts.keep_largest(_MOST_KEYS, lambda _: REST)
+
+
+def _keep_largest(
+    causes: Iterable[Sums[tuple[Place, str]]],
+    leaves: Sums[tuple[Place, Place]],
+    stacks: Sums[tuple[Place, ...]],
+) -> None:
+    """A program that makes new code all the time has new lines for ever."""
+    for sums in causes:
+        sums.keep_largest(_MOST_KEYS, lambda key: (REST, key[1]))
+    leaves.keep_largest(_MOST_KEYS, lambda _: (REST, REST))
+    stacks.keep_largest(_MOST_KEYS, lambda _: (REST,))
 
 
 def _count_launches(records: np.ndarray, names: dict[int, str]) -> int:
