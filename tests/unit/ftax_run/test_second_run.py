@@ -40,7 +40,14 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, source in (("__init__", ""), ("cli/__init__", ""), ("cli/program_call", NOTES)):
         (folder / "ftax" / f"{name}.py").write_text(source)
     monkeypatch.setenv("PYTHONPATH", str(folder))
+    # That of no virtual environment, whose hooks may find ftax's own sources first.
+    monkeypatch.setattr(sys, "executable", str(Path(sys.executable).resolve()))
     return folder
+
+
+@pytest.fixture
+def python(python: str) -> str:
+    return str(Path(python).resolve())
 
 
 def write(folder: Path, source: str, name: str = "program.py") -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from ftax_run.causes import WAIT
-from ftax_run.cli import watch
+from ftax_run.cli import run, watch
+from ftax_run.errors import RunError
 from ftax_run.report import describe
 
 LOADER = """
@@ -57,6 +58,46 @@ def test_iterations_that_wait_for_another_process(tmp_path: Path) -> None:
     assert spent.get("spin", 0) > 0.6 * host.total
     assert host.total == pytest.approx(sum(host.spent.values()))
     assert "97 iterations that the program marks" in "\n".join(describe(account))
+
+
+STEPS = """
+import sys, time
+class Trainer:
+    def step(self, number, *, more=()):
+        time.sleep(0.01)
+        return number + len(more)
+async def wait(): pass
+trainer = Trainer()
+bound = trainer.step
+time.sleep(0.6)
+print(sum(bound(number, more=[1]) for number in range(20)), sys.path[0], __name__)
+"""
+
+
+def test_iterations_that_an_option_names(
+    python: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(STEPS)
+    account = watch([python, str(program)], 1000, "__main__:Trainer.step")
+    assert capfd.readouterr().out == f"210 {tmp_path} __main__\n"
+    process = account.find_main()
+    assert process is not None
+    assert (process.marked, process.problem) == (19, "")  # the first was seen to begin
+    assert 0.009 < process.host.wall / 19 / 1e9 < 0.05
+
+
+def test_an_iteration_that_is_never_called(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(STEPS)
+    account = watch([sys.executable, str(program)], 1000, "__main__:train")
+    assert "__main__:train was not called twice, or is a coroutine" in "\n".join(describe(account))
+
+
+@pytest.mark.parametrize("place", ["train_step", "main:", ":step"])
+def test_an_iteration_that_is_no_place(place: str) -> None:
+    with pytest.raises(RunError, match="give module:function, such as __main__:train_step"):
+        run(["--iteration", place, __file__])
 
 
 def test_a_gpu_that_nothing_is_recorded_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,14 @@ from pathlib import Path
 from ftax_run import records
 from ftax_run.account import Account
 from ftax_run.errors import RunError
-from ftax_run.launch import find_interpreter, make_environment, pass_signals, start
+from ftax_run.launch import (
+    ITERATION,
+    add_hook,
+    find_interpreter,
+    make_environment,
+    pass_signals,
+    start,
+)
 from ftax_run.page import write_page
 from ftax_run.report import describe, make_verdict
 from ftax_run.sampler import Sampler
@@ -47,6 +54,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--rate", type=float, default=1000.0, metavar="HZ", help="samples a second (1000)"
     )
     parser.add_argument(
+        "--iteration", metavar="MODULE:FUNCTION", default="",
+        help="each call of it is an iteration, such as __main__:train_step",
+    )  # fmt: skip
+    parser.add_argument(
         "--receipt", action="store_true",
         help="run the program a second time, with ftax inside, and measure its hottest call",
     )  # fmt: skip
@@ -65,7 +76,7 @@ def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Ours, and the program with its own: it begins at the first word that is no option of ours."""
     takes_value = (
         "--rate", "-o", "--output", "--show", "--html", "--speedscope", "--chrome", "--duration",
-        "--patience",
+        "--patience", "--iteration",
     )  # fmt: skip
     place = 0
     while place < len(words) and words[place].startswith("-") and words[place] not in ("-m", "--"):
@@ -84,17 +95,28 @@ def make_command(program: list[str]) -> list[str]:
     return [find_interpreter(), *program]
 
 
-def watch(command: list[str], rate: float) -> Account:
+def watch(command: list[str], rate: float, iteration: str = "") -> Account:
     """Run a command to its end, and say what was found."""
-    folder = Path(tempfile.mkdtemp(prefix="ftax-run-"))
+    folder, hook = (Path(tempfile.mkdtemp(prefix="ftax-run-")) for _ in range(2))
+    environment = make_environment(folder)
+    if iteration:
+        environment = add_hook(hook, {**environment, ITERATION: iteration})
     try:
-        program = start(command, make_environment(folder))
+        program = start(command, environment)
         with pass_signals(program), Sampler(rate) as sampler:
             watcher = Watcher(program.pid, folder, sampler)
             watcher.follow(lambda: program.poll() is not None)
-        return watcher.make_account(command, program.returncode)
+        account = watcher.make_account(command, program.returncode)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        for made in (folder, hook):
+            shutil.rmtree(made, ignore_errors=True)
+    main = account.find_main()
+    if iteration and main is not None and not main.marked:
+        main.problem = (
+            f"{iteration} was not called twice, or is a coroutine or a generator: iterations are "
+            "what repeats in the device's work"
+        )
+    return account
 
 
 def run(words: Sequence[str]) -> int:
@@ -111,7 +133,12 @@ def run(words: Sequence[str]) -> int:
         if options.receipt:
             require_ftax(command)
             print(_TWICE, file=sys.stderr, flush=True)
-        account = watch(command, options.rate)
+        if options.iteration and not all(options.iteration.partition(":")):
+            raise RunError(
+                f"--iteration is {options.iteration!r}: give module:function, such as "
+                "__main__:train_step"
+            )
+        account = watch(command, options.rate, options.iteration)
     # Before files are written, which may fail. Standard output is the program's.
     text = json.dumps(make_verdict(account)) if options.json else "\n".join(describe(account))
     if options.show is not None:

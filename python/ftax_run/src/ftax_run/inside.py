@@ -1,4 +1,5 @@
-"""Waits in a program for the call to measure: Python runs this file as `sitecustomize` at start.
+"""Looks in a program for the call to measure, or for its iterations: Python runs this file as
+`sitecustomize` at its start.
 
 The program's own Python runs it, where nothing of ours may be installed, so it needs Python's
 library alone. It hands on to the `sitecustomize` that it stands before, and is then out of sight:
@@ -12,8 +13,9 @@ called with; below a callback of Python's profiling ftax could not follow calls.
 
 from __future__ import annotations
 
+import functools
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -21,13 +23,13 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
 
-_FOLDER = "FTAX_RUN_TARGETS"
+_FOLDER, _ITERATION = "FTAX_RUN_TARGETS", "FTAX_RUN_ITERATION"
 _WARM_UP_CALLS, _WARM_UP_S = 20, 2.0
 _SILENT_S = 10.0  # after which a better target is not waited for
 _NO_PLAIN_FUNCTION = 0x20 | 0x80 | 0x100 | 0x200  # generators, coroutines
@@ -82,18 +84,42 @@ class Target:
         return not self.is_refused and self.calls > 1 and time.monotonic() - self.last < _SILENT_S
 
 
-class Waiting:
-    """For the best target that is called often enough; ``folder`` is where the answer goes."""
+def stand_in(
+    function: types.FunctionType, make: Callable[[types.FunctionType], Callable[..., Any]]
+) -> types.CodeType:
+    """Code that calls what ``make`` gives for the function as it was."""
+    code = function.__code__
+    original = types.FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    original.__kwdefaults__ = function.__kwdefaults__
+    called = make(original)
+    calling = _call_a_constant.__code__
+    constants = tuple(called if item == "count" else item for item in calling.co_consts)
+    return calling.replace(
+        co_consts=constants, co_freevars=code.co_freevars, co_name=code.co_name,
+        co_qualname=code.co_qualname, co_filename=code.co_filename,
+        co_firstlineno=code.co_firstlineno,
+    )  # fmt: skip
 
-    def __init__(self, folder: str) -> None:
-        self.folder = Path(folder)
-        order = json.loads((self.folder / "order.json").read_text())
-        self.path, self.plan = order["path"], order["plan"]
-        self.python_path = order["python_path"]
-        self.targets = [Target(*target) for target in order["targets"]]
-        self.names = frozenset(target.name for target in self.targets)
+
+def find_functions(code: types.CodeType) -> list[types.FunctionType]:
+    """Those that have this code."""
+    return [item for item in gc.get_referrers(code)
+            if isinstance(item, types.FunctionType) and item.__code__ is code]  # fmt: skip
+
+
+class Looking:
+    """Is told when functions of certain ``names`` begin to run."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
         self.tool: int | None = None
         self.is_looking = False
+
+    def meet(self, frame: types.FrameType) -> None:
+        """One begins."""
+        raise NotImplementedError
 
     def begin(self) -> None:
         """Be told when functions begin to run."""
@@ -110,8 +136,8 @@ class Waiting:
             threading.setprofile(self._see_event)
             sys.setprofile(self._see_event)
 
-    def end(self) -> None:
-        """No longer; calls of all targets are the program's again."""
+    def stop(self) -> None:
+        """Be told no longer."""
         if self.tool is not None:
             monitoring.set_events(self.tool, 0)
             monitoring.free_tool_id(self.tool)
@@ -121,23 +147,68 @@ class Waiting:
             threading.setprofile(None)
             if sys.getprofile() == self._see_event:
                 sys.setprofile(None)
-        for target in self.targets:
-            if target.put_back is not None:
-                target.put_back()
-                target.put_back = None
 
     def _see_event(self, frame: types.FrameType, event: str, _argument: object) -> None:
         if not self.is_looking:  # another thread has ended it
             sys.setprofile(None)
         elif event == "call" and frame.f_code.co_qualname in self.names:
-            self._meet(frame)
+            self.meet(frame)
 
     def _see_start(self, code: types.CodeType, _offset: int) -> Any:
         if code.co_qualname in self.names:
-            self._meet(sys._getframe(1))
+            self.meet(sys._getframe(1))
         return monitoring.DISABLE
 
-    def _meet(self, frame: types.FrameType) -> None:
+
+class Marking(Looking):
+    """Has each call of ``module:function`` be an iteration, from its second on."""
+
+    def __init__(self, place: str) -> None:
+        self.module, _, name = place.partition(":")
+        super().__init__([name])
+        path = os.path.join(os.path.dirname(__file__), "iteration.py")
+        spec: Any = importlib.util.spec_from_file_location("_ftax_run_iteration", path)
+        self.marks = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.marks)
+
+    def meet(self, frame: types.FrameType) -> None:
+        """Once."""
+        code = frame.f_code
+        if frame.f_globals.get("__name__") != self.module or code.co_flags & _NO_PLAIN_FUNCTION:
+            return
+        self.stop()
+        for function in find_functions(code):
+            function.__code__ = stand_in(function, self._mark)
+
+    def _mark(self, original: types.FunctionType) -> Callable[..., Any]:
+        def mark(*args: Any, **kwargs: Any) -> Any:
+            with self.marks.iteration():
+                return original(*args, **kwargs)
+
+        return mark
+
+
+class Waiting(Looking):
+    """For the best target that is called often enough; ``folder`` is where the answer goes."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        order = json.loads((self.folder / "order.json").read_text())
+        self.path, self.plan = order["path"], order["plan"]
+        self.python_path = order["python_path"]
+        self.targets = [Target(*target) for target in order["targets"]]
+        super().__init__(target.name for target in self.targets)
+
+    def end(self) -> None:
+        """Calls of all targets are the program's again."""
+        self.stop()
+        for target in self.targets:
+            if target.put_back is not None:
+                target.put_back()
+                target.put_back = None
+
+    def meet(self, frame: types.FrameType) -> None:
+        """Follow the calls of its target."""
         code = frame.f_code
         for target in self.targets:
             if not target.is_met and target.is_of(code):
@@ -163,37 +234,25 @@ class Waiting:
         target.put_back = handle.remove
 
     def _follow_function(self, target: Target, code: types.CodeType) -> None:
-        functions = [item for item in gc.get_referrers(code)
-                     if isinstance(item, types.FunctionType) and item.__code__ is code]  # fmt: skip
+        functions = find_functions(code)
 
         def put_back() -> None:
             for function in functions:
                 function.__code__ = code
 
         for function in functions:
-            function.__code__ = self._make_code(target, function)
+            function.__code__ = stand_in(function, functools.partial(self._count, target, function))
         target.put_back = put_back
 
-    def _make_code(self, target: Target, function: types.FunctionType) -> types.CodeType:
-        code = function.__code__
-        original = types.FunctionType(
-            code, function.__globals__, function.__name__, function.__defaults__,
-            function.__closure__,
-        )  # fmt: skip
-        original.__kwdefaults__ = function.__kwdefaults__
-
+    def _count(
+        self, target: Target, function: types.FunctionType, original: types.FunctionType
+    ) -> Callable[..., Any]:
         def count(*args: Any, **kwargs: Any) -> Any:
             if self.is_due(target):
                 self.measure(target, function, args, kwargs)
             return original(*args, **kwargs)
 
-        stand_in = _call_a_constant.__code__
-        constants = tuple(count if item == "count" else item for item in stand_in.co_consts)
-        return stand_in.replace(
-            co_consts=constants, co_freevars=code.co_freevars, co_name=code.co_name,
-            co_qualname=code.co_qualname, co_filename=code.co_filename,
-            co_firstlineno=code.co_firstlineno,
-        )  # fmt: skip
+        return count
 
     def is_due(self, target: Target) -> bool:
         """Whether this call is the one to measure."""
@@ -259,5 +318,7 @@ if __name__ == "sitecustomize":
     hand_on(os.path.dirname(__file__))
     if "resource_tracker" in " ".join(sys.orig_argv):  # of a program that is ended on purpose
         warnings.filterwarnings("ignore", "resource_tracker: There appear to be")
+    elif _ITERATION in os.environ:
+        Marking(os.environ[_ITERATION]).begin()
     elif os.path.isfile(os.path.join(os.environ.get(_FOLDER, ""), "order.json")):
         Waiting(os.environ[_FOLDER]).begin()

@@ -15,6 +15,7 @@ from types import FrameType
 from ftax_run.errors import RunError
 
 FOLDER = "FTAX_RUN_FOLDER"
+ITERATION = "FTAX_RUN_ITERATION"
 _TOOLS = frozenset({"uv", "pipx"})  # folders in which tools have environments for themselves
 _INJECTION = "CUDA_INJECTION64_PATH"
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -49,6 +50,14 @@ def make_environment(folder: Path) -> dict[str, str]:
         FOLDER: str(folder),
         **({_INJECTION: str(watch)} if watch.is_file() else {}),
     }
+
+
+def add_hook(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which Python runs `inside` at its start, which is copied into a folder."""
+    for name, own in (("inside.py", "sitecustomize.py"), ("iteration.py", "iteration.py")):
+        shutil.copy(Path(__file__).with_name(name), folder / own)
+    path = environment.get("PYTHONPATH")
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(folder), *([path] if path else [])])}
 
 
 def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ftax_run.errors import RunError
-from ftax_run.launch import list_processes, pass_signals, read_identity
+from ftax_run.launch import add_hook, list_processes, pass_signals, read_identity
 from ftax_run.target import Target
 
 _POLL_S = 0.05
@@ -62,8 +62,6 @@ def _prepare(
     """What is read inside, and the environment with which Python finds it."""
     hook = folder / "python"
     hook.mkdir()
-    shutil.copy(Path(__file__).with_name("inside.py"), hook / "sitecustomize.py")
-    python_path = os.environ.get("PYTHONPATH")
     order = {
         "targets": [
             (target.file, target.line, target.name, target.is_module, target.caller)
@@ -71,14 +69,10 @@ def _prepare(
         ],
         "path": None if path is None else str(path.absolute()),
         "plan": plan,
-        "python_path": python_path,
+        "python_path": os.environ.get("PYTHONPATH"),
     }
     (folder / "order.json").write_text(json.dumps(order))
-    return {
-        **os.environ,
-        "FTAX_RUN_TARGETS": str(folder),
-        "PYTHONPATH": os.pathsep.join([str(hook), *([python_path] if python_path else [])]),
-    }
+    return add_hook(hook, {**os.environ, "FTAX_RUN_TARGETS": str(folder)})
 
 
 def _find_measured(folder: Path) -> int:
