@@ -189,12 +189,14 @@ class Backward:
         saved: what of it, as in `Passes.saved`.
         inputs: which tensors of the call it is given.
         made: of each input and weight that may get a gradient, whether it does.
+        shared: which gradients lie in memory of others, or of what the pass is given.
     """
 
     replay: TapeReplay
     saved: tuple[int, ...]
     inputs: tuple[int, ...]
     made: tuple[bool, ...]
+    shared: tuple[int, ...]
 
     def run(
         self, saved: Mapping[int, torch.Tensor], tensors: Sequence[torch.Tensor], grads: Grads
@@ -203,7 +205,10 @@ class Backward:
         given = [saved[place] for place in self.saved]
         given += [tensors[place] for place in self.inputs]
         given += [item for item in grads if item is not None]
-        found = iter(self.replay(given))
+        made = list(self.replay(given))
+        for place in self.shared:  # autograd keeps what it is given, and adds to it in its place
+            made[place] = made[place].clone()
+        found = iter(made)
         return [next(found) if is_made else None for is_made in self.made]
 
 
@@ -277,6 +282,8 @@ def cut(
     backward = tape.part(first, len(calls), given, grad_slots)
     replay = TapeReplay(backward)
     replay.places = list(range(len(grad_slots)))
+    outside = [item for _, item in given] + list(constants.values())
+    shared = _find_shared(replay([item for _, item in given]), outside)
     needed = {key for item in values for key in list_storages(item)}
     weights = [constants[slot] for slot in used if slot in constants]
     needed |= {key for item in weights for key in list_storages(item)}
@@ -300,6 +307,7 @@ def cut(
                 saved=tuple(before[slot] for slot in saved),
                 inputs=used_inputs,
                 made=made,
+                shared=shared,
             )
         },
         kept_inputs=tuple(sorted({*used_inputs, *list_kept(tensors)})),
@@ -317,6 +325,20 @@ def _find_end(calls: Sequence[Mapping[str, Any]], results: set[int]) -> int:
         for index, call in enumerate(calls)
         if not results.isdisjoint(list_output_slots(call["outputs"]))
     )
+
+
+def _find_shared(
+    grads: Sequence[torch.Tensor | None], outside: Sequence[torch.Tensor] = ()
+) -> tuple[int, ...]:
+    """Places of those that lie in memory of one before, or of what is outside."""
+    known = {key for item in outside for key in list_storages(item)}
+    found = []
+    for place, item in enumerate(grads):
+        storages = set() if item is None else {*list_storages(item)}
+        if known & storages:
+            found.append(place)
+        known |= storages
+    return tuple(found)
 
 
 def _list_made(calls: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -524,6 +546,8 @@ class _Compared(torch.autograd.Function):
         )
         if not program.difference:
             program.difference = _compare(found, replayed, lambda: run(ctx.results))
+        for place in _find_shared(found):
+            found[place] = found[place].clone()  # type: ignore[union-attr]
         return None, None, *found
 
 

@@ -145,8 +145,8 @@ def test_other_machines_are_refused_with_exit_code_2_unless_allowed(tmp_path):
     ("names", "words"),
     [
         (["one.jsonl"], "one.jsonl holds one result; give another file"),
-        (["one.jsonl", "both.jsonl"], "has receipts and measurements"),
-        (["one.jsonl", "knee.jsonl"], "has no receipt and no measurement"),
+        (["one.jsonl", "both.jsonl"], "has receipts, measurements or runs side by side"),
+        (["one.jsonl", "knee.jsonl"], "has no receipt, no measurement and no run"),
         (["one.jsonl", "bert-base"], "give results files or cells, not some of each"),
         (["bert-base"], "bert-base is one cell; give another"),
         (["a:b:c:d", "bert-base"], "write MODEL[:RUNTIME[:HOST]]"),

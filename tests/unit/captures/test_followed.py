@@ -219,6 +219,30 @@ def test_losses_that_use_some_results() -> None:
     assert compare(Several, draw(4, 8), body).stats().replayed == 6
 
 
+class Shifted(nn.Module):
+    """Gradients of the token lie in the memory of those of the positions, and autograd adds to
+    both in their places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.token, self.positions = (
+            nn.Parameter(torch.randn(1, 8)),
+            nn.Parameter(torch.randn(5, 8)),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat((self.token, x)) + self.positions
+
+
+def test_gradients_that_share_memory_are_added_up_apart() -> None:
+    def body(net: nn.Module, call: Any) -> None:
+        for _ in range(6):
+            call(draw(4, 8)).square().sum().backward()
+
+    compare(Shifted, draw(4, 8), body)
+
+
 def test_the_graph_may_be_retained_and_calls_may_wait() -> None:
     def body(net: nn.Module, call: Any) -> None:
         for _ in range(3):
