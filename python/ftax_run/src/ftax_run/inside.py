@@ -267,14 +267,15 @@ class Waiting(Looking):
         self, target: Target, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """In one process and thread alone; does not return where it can be measured."""
-        refused = self.folder / "refused"
+        refused, claimed = self.folder / "refused", self.folder / "claimed"
         key = f"{target.file}:{target.line}"
+        try:
+            os.close(os.open(claimed, os.O_CREAT | os.O_EXCL))
+        except OSError:
+            return
         if refused.exists() and key in refused.read_text().splitlines():  # in another process
             target.is_refused = True
-            return
-        try:
-            os.close(os.open(self.folder / "claimed", os.O_CREAT | os.O_EXCL))
-        except OSError:
+            claimed.unlink()
             return
         self.end()
         hooked = os.environ.pop("PYTHONPATH", None)
@@ -292,7 +293,7 @@ class Waiting(Looking):
             print(f"It cannot be measured: {problem}", file=sys.stderr, flush=True)
             if hooked is not None:
                 os.environ["PYTHONPATH"] = hooked
-            os.unlink(self.folder / "claimed")
+            claimed.unlink()
             for other in self.targets:
                 other.is_met = other.is_refused
             self.begin()
