@@ -117,12 +117,12 @@ def list_that_the_caller_changes() -> Scene:
     return Scene(lambda x: [x, [1, 2]])
 
 
-@refused("autograd would have to follow")
+@right()
 def result_that_needs_gradients() -> Scene:
     return Scene(nn.Linear(4, 4), around=contextlib.nullcontext)
 
 
-@refused("autograd would have to follow")
+@right()
 def result_of_an_argument_that_needs_gradients() -> Scene:
     return Scene(
         lambda x: x * 2,

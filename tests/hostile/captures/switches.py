@@ -95,7 +95,7 @@ def inference_mode_first() -> Any:
     return _switched(torch.inference_mode, torch.no_grad, torch.inference_mode)
 
 
-@refused("autograd would have to follow")
+@right()
 def gradients_switched_on_later() -> Any:
     return _switched(torch.no_grad, contextlib.nullcontext, torch.no_grad)
 
