@@ -37,6 +37,9 @@ Layout = tuple[Any, ...]
 Setting = Callable[[], AbstractContextManager[Any]]
 
 
+Use = tuple[Any, int]  # a node, and which of its gradients
+
+
 class Result(NamedTuple):
     """In the place of a tensor that a call returns: which of them, as one may be there twice."""
 
@@ -65,7 +68,8 @@ class FollowedCall(Recorded):
         self._grads: Sequence[torch.Tensor] = ()
         self._results: list[torch.Tensor] = []
         self.weights: list[torch.Tensor] = []  # that get gradients
-        self.reach: list[list[bool]] = []  # of each result with a graph, to inputs and weights
+        self.uses: tuple[int, ...] = ()  # of each input that gets a gradient, how many
+        self.reach: list[list[bool]] = []  # of each result with a graph, to uses and weights
         self.setting: Setting = nullcontext  # enters torch.autocast as it was around the call
         self.result_tree: pytree.TreeSpec | None = None
         self.result_leaves: tuple[Any, ...] = ()
@@ -96,10 +100,10 @@ class FollowedCall(Recorded):
             device = roots[0].device.type
             self.setting = _note_autocast(device)
             with _without_hooks(self.weights), enter_autocast(device, self.cast):
+                every = [self._results[place] for place in self.with_graph]
+                uses = _list_uses(every, self._inputs)
                 sys.setprofile(watcher)
-                found = torch.autograd.grad(
-                    roots, [*self._inputs, *self.weights], self._grads, allow_unused=True
-                )
+                found = differentiate(roots, self._grads, self._inputs, self.weights, uses)
                 sys.setprofile(None)
             return handed, found
         finally:
@@ -126,28 +130,28 @@ class FollowedCall(Recorded):
         return [item for item, given in zip(every, self._is_given, strict=True) if given]
 
     def _note_reach(self, results: Sequence[torch.Tensor], first: int) -> None:
-        """To which leaves the graph of each leads."""
-        found: list[dict[int, torch.Tensor]] = []
-        for item in results:
-            leaves = [(node, getattr(node, "variable", None)) for node in _follow(item)]
-            if any(leaf is None and node._sequence_nr() < first for node, leaf in leaves):
-                raise UnsupportedError(
-                    f"cannot capture {self.name} under autograd: it uses a tensor that has a "
-                    "graph from before the call; give it as an argument, or make it inside"
-                )
-            found.append({id(leaf): leaf for _, leaf in leaves if leaf is not None})
-        every = {key: leaf for leaves in found for key, leaf in leaves.items()}
+        """To which uses of inputs, and to which weights, the graph of each leads."""
+        found = [{node: getattr(node, "variable", None) for node in _follow(r)} for r in results]
+        every = {node: leaf for nodes in found for node, leaf in nodes.items()}
+        if any(leaf is None and node._sequence_nr() < first for node, leaf in every.items()):
+            raise UnsupportedError(
+                f"cannot capture {self.name} under autograd: it uses a tensor that has a graph "
+                "from before the call; give it as an argument, or make it inside"
+            )
         known = set(map(id, self._inputs))
-        self.weights = [leaf for key, leaf in every.items() if key not in known]
-        ends = [id(leaf) for leaf in (*self._inputs, *self.weights)]
-        self.reach = [[key in leaves for key in ends] for leaves in found]
-        hooked = {id(item) for item in self.weights if item._backward_hooks}
+        ends = {n: leaf for n, leaf in every.items() if leaf is not None and id(leaf) not in known}
+        self.weights = [*ends.values()]
+        uses = _list_uses(results, self._inputs)
+        self.uses = tuple(map(len, uses))
+        places = [*(node for used in uses for node, _ in used), *ends]
+        self.reach = [[node in nodes for node in places] for nodes in found]
+        hooked = {node for node, leaf in ends.items() if leaf._backward_hooks}
         if hooked and not self._is_alone:
             raise OtherThreads(
                 f"cannot capture {self.name}: its weights have hooks, and other threads of this "
                 "process may go backward meanwhile"
             )
-        if not hooked <= set.intersection(*map(set, found)):
+        if any(not hooked <= nodes.keys() for nodes in found):
             raise UnsupportedError(
                 f"cannot capture {self.name} under autograd: a weight that some of its results do "
                 "not need has a hook, which autograd would call without a gradient; remove it"
@@ -163,6 +167,49 @@ def draw_grads(results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
             values = torch.randn(item.shape, generator=generator, dtype=torch.float32)
             made.append(torch.empty_like(item.detach()).copy_(values))
     return tuple(made)
+
+
+def _list_uses(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[list[Use]]:
+    """Of each input, in the order in which a backward pass comes by. A gradient that comes from
+    elsewhere too is added up with that of each use, one by one."""
+    ends = {torch.autograd.graph.get_gradient_edge(item).node: at for at, item in enumerate(inputs)}
+    found: list[list[Use]] = [[] for _ in inputs]
+    nodes = dict.fromkeys(node for item in results for node in _follow(item))
+    for node in sorted(nodes, key=lambda node: node._sequence_nr(), reverse=True):
+        for index, (further, _) in enumerate(node.next_functions):
+            if further in ends:
+                found[ends[further]].append((node, index))
+    return found
+
+
+def differentiate(
+    roots: Sequence[torch.Tensor],
+    grads: Grads,
+    inputs: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    uses: Sequence[Sequence[Use]],
+    *,
+    keeps: bool = False,
+) -> list[torch.Tensor | None]:
+    """The gradients of each use of inputs, and of weights."""
+    nodes: dict[Any, dict[Any, Any]] = {}  # which gradients each gave
+    nodes |= {node: {} for used in uses if len(used) > 1 for node, _ in used}
+    hooks = [node.register_hook(seen.__setitem__) for node, seen in nodes.items()]
+    try:
+        found = torch.autograd.grad(
+            roots, [*inputs, *weights], grads, retain_graph=keeps, allow_unused=True
+        )
+    finally:
+        for hook in hooks:
+            hook.remove()
+    made: list[torch.Tensor | None] = []
+    for used, total in zip(uses, found, strict=False):
+        if len(used) > 1:
+            given = [(next(iter(nodes[node]), None), index) for node, index in used]
+            made += [item and item[index] for item, index in given]
+        elif used:
+            made.append(total)
+    return [*made, *found[len(inputs) :]]
 
 
 def find_cast(device: str) -> torch.dtype | None:
@@ -413,26 +460,23 @@ def _refuse_aliases(
 def _refuse_overlaps(results: Sequence[torch.Tensor], name: str) -> None:
     """Where one of two is written, autograd has to know of both."""
     for place, item in enumerate(results):
-        for other in results[:place]:
-            if not {*list_storages(item)}.isdisjoint(list_storages(other)) and (
-                item.dtype != other.dtype
-                or not _list_elements(item).isdisjoint(_list_elements(other))
-            ):
-                raise UnsupportedError(
-                    f"cannot capture {name} under autograd: its results share memory, as one that "
-                    "is a view of another; return a copy (.clone())"
-                )
+        if any(_overlap(item, other) for other in results[:place]):
+            raise UnsupportedError(
+                f"cannot capture {name} under autograd: its results share memory, as one that is "
+                "a view of another; return a copy (.clone())"
+            )
 
 
-def _list_elements(tensor: torch.Tensor) -> set[int]:
-    """Of its memory."""
-    first = tensor.storage_offset()
-    if tensor.is_contiguous():
-        return set(range(first, first + tensor.numel()))
-    size = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return set(
-        torch.arange(size).as_strided(tensor.shape, tensor.stride(), first).flatten().tolist()
-    )
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if {*list_storages(one)}.isdisjoint(list_storages(other)):
+        return False
+    if one.dtype != other.dtype or one.layout != torch.strided:
+        return True
+    elements = torch.arange(one.untyped_storage().nbytes() // one.element_size())
+    is_of_one = torch.zeros_like(elements, dtype=torch.bool)
+    is_of_one[elements.as_strided(one.shape, one.stride(), one.storage_offset())] = True
+    at = elements.as_strided(other.shape, other.stride(), other.storage_offset())
+    return bool(is_of_one[at].any())
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -443,7 +487,8 @@ class FollowedProgram(Program):
         passes: of it.
         name: of what is captured, in messages.
         weights: that may get gradients, after the inputs.
-        reach: of each result with a graph, whether its gradient leads to each input and weight.
+        uses: of each input that may get a gradient, how many.
+        reach: of each result with a graph, whether its gradient leads to each use and weight.
         setting: enters torch.autocast as it was around the call.
         find_backward: records a backward pass for gradients of another layout; gives None where it
             cannot, and has said so.
@@ -453,6 +498,7 @@ class FollowedProgram(Program):
     passes: Passes
     name: str
     weights: tuple[torch.Tensor, ...]
+    uses: tuple[int, ...]
     reach: Sequence[Sequence[bool]]
     setting: Setting
     find_backward: (
@@ -461,14 +507,17 @@ class FollowedProgram(Program):
     difference: str = ""
     _followed: tuple[int, ...] = field(init=False)  # which tensors of a call get gradients
     _like: tuple[Laid, ...] = field(init=False)  # of those that it was recorded with
-    _sure: tuple[bool, ...] = field(init=False)  # which leaves all results lead to
+    _unsure: tuple[int, ...] = field(init=False)  # leaves to which some results do not lead
 
     def __post_init__(self) -> None:
         given = self.given
         super(FollowedProgram, self).__post_init__()
-        self._followed = tuple(place for place, item in enumerate(given) if item.requires_grad)
+        places = [place for place, item in enumerate(given) if item.requires_grad]
+        pairs = list(zip(places, self.uses, strict=True))
+        self._followed = tuple(place for place, count in pairs for _ in range(count))
         self._like = tuple(map(Laid.of, given))
-        self._sure = tuple(map(all, zip(*self.reach, strict=True)))
+        led = enumerate(zip(*self.reach, strict=True))
+        self._unsure = tuple(place for place, leads in led if not all(leads))
 
     def make_input(self, place: int) -> torch.Tensor:
         """One of zeros, laid out as that of a call."""
@@ -491,9 +540,10 @@ class FollowedProgram(Program):
         eager's nodes do not lead there if a loss is of some results only."""
         if any(item.is_inference() for item in tensors):
             return False
-        hooked = (item._backward_hooks for item in self.list_leaves(tensors))
-        if any(hooks and not is_sure for hooks, is_sure in zip(hooked, self._sure, strict=True)):
-            return False
+        if self._unsure:
+            leaves = self.list_leaves(tensors)
+            if any(leaves[place]._backward_hooks for place in self._unsure):
+                return False
         return super(FollowedProgram, self).takes(tensors)
 
     def run(self, tensors: list[torch.Tensor]) -> Any:
@@ -502,7 +552,7 @@ class FollowedProgram(Program):
         return self.hand_out(results)
 
     def list_leaves(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Inputs and weights to which gradients go."""
+        """Inputs, as often as they are used, and weights: gradients go there."""
         return [*(tensors[place] for place in self._followed), *self.weights]
 
     def hand_out(self, results: Sequence[torch.Tensor]) -> Any:
@@ -515,7 +565,7 @@ class FollowedProgram(Program):
     ) -> list[torch.Tensor | None]:
         """Gradients of `list_leaves`."""
         if all(item is None for item in grads):
-            return [None] * len(self._sure)
+            return [None] * len(self.reach[0])
         device, known = self.passes.drawn[0].device.type, self.passes.backwards
         cast = find_cast(device)
         layout = find_layout(grads, cast)
@@ -560,7 +610,8 @@ class FollowedProgram(Program):
         """The original's result, whose backward pass compares its gradients with those of the
         replay. ``given``: what both were given in the place of the tensors; ``unchecked``: replays
         since the last check."""
-        leaves, inner = self.list_leaves(tensors), self.list_leaves(given)
+        leaves = self.list_leaves(tensors)
+        inner = [item for item in given if item.requires_grad]
         found = _Compared.apply(self, checked, unchecked, inner, *leaves)  # type: ignore[no-untyped-call]
         return self.hand_out(found)
 
@@ -576,7 +627,8 @@ def make_followed(
     return FollowedProgram(
         replay=replay, tree=recorded.result_tree, leaves=recorded.result_leaves, passes=passes,
         name=recorded.name,
-        weights=tuple(recorded.weights), reach=recorded.reach, setting=recorded.setting, **facts,
+        weights=tuple(recorded.weights), uses=recorded.uses,
+        reach=recorded.reach, setting=recorded.setting, **facts,
     )  # fmt: skip
 
 
@@ -673,7 +725,7 @@ class _Compared(torch.autograd.Function):
         inner: list[torch.Tensor],
         *leaves: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        ctx.program, ctx.links, ctx.leaves = program, leaves, inner
+        ctx.program, ctx.links, ctx.inputs = program, leaves, inner
         ctx.unchecked = unchecked
         ctx.save_for_backward(torch.empty(0))  # for torch to notice a second backward pass
         ctx.replayed, ctx.results = _list_tensors(checked.replayed), _list_tensors(checked.result)
@@ -691,19 +743,15 @@ class _Compared(torch.autograd.Function):
         places = [place for place in program.passes.with_graph if grads[place] is not None]
         _ = ctx.saved_tensors
         if not places:
-            return None, None, None, None, *(None for _ in ctx.leaves)
+            return None, None, None, None, *(None for _ in ctx.links)
 
         def run(results: list[torch.Tensor]) -> list[torch.Tensor | None]:
-            with _without_hooks(ctx.leaves):
-                return list(
-                    torch.autograd.grad(
-                        [results[place] for place in places],
-                        ctx.leaves,
-                        [grads[place] for place in places],
-                        retain_graph=True,
-                        allow_unused=True,
-                    )
-                )
+            roots = [results[place] for place in places]
+            given = [grads[place] for place in places]
+            every = [results[place] for place in program.passes.with_graph]
+            uses = _list_uses(every, ctx.inputs)
+            with _without_hooks(program.weights):
+                return differentiate(roots, given, ctx.inputs, program.weights, uses, keeps=True)
 
         start = time.perf_counter_ns()
         found = run(ctx.results)

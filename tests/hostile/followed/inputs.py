@@ -70,7 +70,7 @@ def an_input_used_outside_too(take: Take) -> Any:
     return found
 
 
-@program(replayed=4, rounded=True)
+@program(replayed=4)
 def an_input_used_outside_later(take: Take) -> Any:
     call = take(Joins(), rows(0).requires_grad_(), rows(1))
     found = []

@@ -233,18 +233,19 @@ def backward_in_another_thread(take: Take) -> Any:
     return None
 
 
-@program(replayed=20)
-def threads_that_go_backward_at_once(take: Take) -> Any:
+def _go_backward_at_once(take: Take, *, is_hooked: bool) -> Any:
     net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
-    net[0].weight.register_hook(lambda grad: grad * 2)
     call = take(net, rows(0).requires_grad_())
+    if is_hooked:  # which a check would have to take away meanwhile
+        net[0].weight.register_hook(lambda grad: grad * 2)
     found: dict[int, Any] = {}
 
     def work(seed: int) -> None:
         grads = []
         for at in range(25):
             x = rows(seed + at).requires_grad_()
-            grads.append(torch.autograd.grad(call(x).square().sum(), [x, *net.parameters()]))
+            loss = (call(x) + x[:, :4]).square().sum()
+            grads.append(torch.autograd.grad(loss, [x, *net.parameters()]))
         found[seed] = grads
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in (0, 100)]
@@ -253,6 +254,16 @@ def threads_that_go_backward_at_once(take: Take) -> Any:
     for thread in threads:
         thread.join()
     return [found[seed] for seed in (0, 100)]
+
+
+@program(replayed=20, threads=True)
+def threads_that_go_backward_at_once(take: Take) -> Any:
+    return _go_backward_at_once(take, is_hooked=False)
+
+
+@program(replayed=20, threads=True)
+def threads_that_call_hooks_at_once(take: Take) -> Any:
+    return _go_backward_at_once(take, is_hooked=True)
 
 
 @program(replayed=2)

@@ -30,6 +30,7 @@ class Program:
         warns: of what the capture warns.
         replayed: how many calls have to be replays, at least.
         rounded: gradients are sums that were added up in another order.
+        threads: it starts some.
         found: what differs is found by a check, which ends the replays.
     """
 
@@ -38,6 +39,7 @@ class Program:
     warns: str = ""
     replayed: int = 1
     rounded: bool = False
+    threads: bool = False
     found: bool = False
 
 
