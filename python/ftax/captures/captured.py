@@ -205,17 +205,25 @@ class Captured(Wraps, StandIn):
             return self._replay(match)
         clock = Clock(program)
         before = Before(program, tensors)
-        found = check(program, tensors, match.args, match.kwargs, self._function, before, clock)
+        given, args, kwargs = tensors, match.args, match.kwargs
+        if isinstance(program, FollowedProgram):
+            given = program.separate(tensors)
+            args, kwargs = program.signature.fill(given)
+        found = check(program, given, args, kwargs, self._function, before, clock)
         if found.failure is not None:
             return self._recover(match, found.failure, before)
         if found.difference:
-            return self._give_up(match, found.result, found.difference, raises=raises)
-        times = found.replay_ns, found.original_ns
+            result = found.result
+            if given is not tensors and not raises:
+                before.put_back()
+                result = self._function(*match.args, **match.kwargs)
+            return self._give_up(match, result, found.difference, raises=raises)
+        unchecked, times = program.schedule.unchecked, (found.replay_ns, found.original_ns)
         self._ledger.note_check(match.kind, program, match.start, clock, *times)
         if program.schedule.is_no_faster:
             self._recordings.give_up(match.kind, program, "a replay is no faster")
         if isinstance(program, FollowedProgram):
-            return program.follow(tensors, found)
+            return program.follow(tensors, given, found, unchecked)
         if self.options.borrow:
             return give_to_borrower(found.replayed, found.result)
         return found.result

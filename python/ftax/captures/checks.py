@@ -29,6 +29,8 @@ def find_obstacle(program: Program, tensors: Sequence[torch.Tensor], *, asked: b
         return "a CUDA graph is being captured"
     if program.draws and not asked and not is_only_thread():
         return "it draws random numbers, and other threads live"
+    if program.has_hooks and not is_only_thread():
+        return "gradients of its weights have hooks, and other threads live"
     needed = [*program.written, *tensors]
     bytes_needed = sum(item.numel() * item.element_size() for item in needed)
     bytes_needed += program.result_bytes

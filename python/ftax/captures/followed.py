@@ -11,15 +11,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from ftax import _core
+from ftax.captures.around import OtherThreads
 from ftax.captures.checks import Checked
 from ftax.captures.names import list_names
 from ftax.captures.program import TENSOR, Program, TapeReplay
@@ -33,6 +34,16 @@ from ftax.tape.flow import list_slots
 
 Grads = Sequence[torch.Tensor | None]  # one a result that has a graph
 Layout = tuple[Any, ...]
+Setting = Callable[[], AbstractContextManager[Any]]
+
+
+Use = tuple[Any, int]  # a node, and which of its gradients
+
+
+class Result(NamedTuple):
+    """In the place of a tensor that a call returns: which of them, as one may be there twice."""
+
+    place: int
 
 
 class FollowedCall(Recorded):
@@ -41,14 +52,25 @@ class FollowedCall(Recorded):
 
     hands_gradients = True
 
-    def __init__(self, what: Callable[..., Any], *args: Any, grads: Grads, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        what: Callable[..., Any],
+        *args: Any,
+        grads: Grads,
+        cast: torch.dtype | None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(what, *args, **kwargs)
         self._what, self.original = what, self._run_both
         self._is_given = [grad is not None for grad in grads]
+        self.cast = cast  # of torch.autocast around the backward pass
         self._inputs: list[torch.Tensor] = []
         self._grads: Sequence[torch.Tensor] = ()
         self._results: list[torch.Tensor] = []
         self.weights: list[torch.Tensor] = []  # that get gradients
+        self.uses: tuple[int, ...] = ()  # of each input that gets a gradient, how many
+        self.reach: list[list[bool]] = []  # of each result with a graph, to uses and weights
+        self.setting: Setting = nullcontext  # enters torch.autocast as it was around the call
         self.result_tree: pytree.TreeSpec | None = None
         self.result_leaves: tuple[Any, ...] = ()
         self.with_graph: tuple[int, ...] = ()  # which results, among those that are tensors
@@ -67,41 +89,73 @@ class FollowedCall(Recorded):
         return not {"grad", "backward"}.isdisjoint(list_names(self.executed.codes))
 
     def _run_both(self, *args: Any, **kwargs: Any) -> Any:
+        torch.clear_autocast_cache()  # it has a graph
+        first = torch._C._autograd._get_sequence_nr()
         result = self._what(*args, **kwargs)
         watcher = sys.getprofile()  # of the user's code, and of no code of ours
         sys.setprofile(None)
         try:
-            roots = self._find_roots(result)
+            roots = self._find_roots(result, first)
             handed = [item.detach() for item in self._results]  # of the forward pass
             device = roots[0].device.type
-            with _without_hooks(self.weights), torch.autocast(device, enabled=False):
+            self.setting = _note_autocast(device)
+            with _without_hooks(self.weights), enter_autocast(device, self.cast):
+                every = [self._results[place] for place in self.with_graph]
+                uses = _list_uses(every, self._inputs)
                 sys.setprofile(watcher)
-                found = torch.autograd.grad(
-                    roots, [*self._inputs, *self.weights], self._grads, allow_unused=True
-                )
+                found = differentiate(roots, self._grads, self._inputs, self.weights, uses)
                 sys.setprofile(None)
             return handed, found
         finally:
             sys.setprofile(watcher)
 
-    def _find_roots(self, result: Any) -> list[torch.Tensor]:
-        """The results that gradients come to."""
+    def _find_roots(self, result: Any, first: int) -> list[torch.Tensor]:
+        """The results that gradients come to. ``first``: of the nodes that the call has made."""
         leaves, self.result_tree = pytree.tree_flatten(result, is_leaf=is_size)
-        self._results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self._results = _list_tensors(result)
+        places = {id(item): place for place, item in enumerate(self._results)}
         self.result_leaves = tuple(
-            TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
+            Result(places[id(leaf)]) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
         )
         pairs = enumerate(self._results)
         self.with_graph = tuple(place for place, item in pairs if item.requires_grad)
         if len(self.with_graph) != len(self._is_given):
             raise UnsupportedError(
-                f"cannot capture {self._name}: {len(self.with_graph)} of its results have a graph, "
+                f"cannot capture {self.name}: {len(self.with_graph)} of its results have a graph, "
                 f"and {len(self._is_given)} had one before"
             )
         every = [self._results[place] for place in self.with_graph]
-        if not self.weights:
-            self.weights = _list_weights(every, self._inputs)
+        if not self.reach:
+            self._note_reach(every, first)
         return [item for item, given in zip(every, self._is_given, strict=True) if given]
+
+    def _note_reach(self, results: Sequence[torch.Tensor], first: int) -> None:
+        """To which uses of inputs, and to which weights, the graph of each leads."""
+        found = [{node: getattr(node, "variable", None) for node in _follow(r)} for r in results]
+        every = {node: leaf for nodes in found for node, leaf in nodes.items()}
+        if any(leaf is None and node._sequence_nr() < first for node, leaf in every.items()):
+            raise UnsupportedError(
+                f"cannot capture {self.name} under autograd: it uses a tensor that has a graph "
+                "from before the call; give it as an argument, or make it inside"
+            )
+        known = set(map(id, self._inputs))
+        ends = {n: leaf for n, leaf in every.items() if leaf is not None and id(leaf) not in known}
+        self.weights = [*ends.values()]
+        uses = _list_uses(results, self._inputs)
+        self.uses = tuple(map(len, uses))
+        places = [*(node for used in uses for node, _ in used), *ends]
+        self.reach = [[node in nodes for node in places] for nodes in found]
+        hooked = {node for node, leaf in ends.items() if leaf._backward_hooks}
+        if hooked and not self._is_alone:
+            raise OtherThreads(
+                f"cannot capture {self.name}: its weights have hooks, and other threads of this "
+                "process may go backward meanwhile"
+            )
+        if any(not hooked <= nodes.keys() for nodes in found):
+            raise UnsupportedError(
+                f"cannot capture {self.name} under autograd: a weight that some of its results do "
+                "not need has a hook, which autograd would call without a gradient; remove it"
+            )
 
 
 def draw_grads(results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -115,24 +169,80 @@ def draw_grads(results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(made)
 
 
-def _list_weights(
-    results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
-    """The leaves, but for the inputs, to which the graph of these leads."""
-    known = set(map(id, inputs))
-    found: dict[int, torch.Tensor] = {}
-    seen: set[Any] = set()
-    queue = [torch.autograd.graph.get_gradient_edge(item).node for item in results]
+def _list_uses(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[list[Use]]:
+    """Of each input, in the order in which a backward pass comes by. A gradient that comes from
+    elsewhere too is added up with that of each use, one by one."""
+    ends = {torch.autograd.graph.get_gradient_edge(item).node: at for at, item in enumerate(inputs)}
+    found: list[list[Use]] = [[] for _ in inputs]
+    nodes = dict.fromkeys(node for item in results for node in _follow(item))
+    for node in sorted(nodes, key=lambda node: node._sequence_nr(), reverse=True):
+        for index, (further, _) in enumerate(node.next_functions):
+            if further in ends:
+                found[ends[further]].append((node, index))
+    return found
+
+
+def differentiate(
+    roots: Sequence[torch.Tensor],
+    grads: Grads,
+    inputs: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    uses: Sequence[Sequence[Use]],
+    *,
+    keeps: bool = False,
+) -> list[torch.Tensor | None]:
+    """The gradients of each use of inputs, and of weights."""
+    nodes: dict[Any, dict[Any, Any]] = {}  # which gradients each gave
+    nodes |= {node: {} for used in uses if len(used) > 1 for node, _ in used}
+    hooks = [node.register_hook(seen.__setitem__) for node, seen in nodes.items()]
+    try:
+        found = torch.autograd.grad(
+            roots, [*inputs, *weights], grads, retain_graph=keeps, allow_unused=True
+        )
+    finally:
+        for hook in hooks:
+            hook.remove()
+    made: list[torch.Tensor | None] = []
+    for used, total in zip(uses, found, strict=False):
+        if len(used) > 1:
+            given = [(next(iter(nodes[node]), None), index) for node, index in used]
+            made += [item and item[index] for item, index in given]
+        elif used:
+            made.append(total)
+    return [*made, *found[len(inputs) :]]
+
+
+def find_cast(device: str) -> torch.dtype | None:
+    """To what torch.autocast casts now; None: it is off."""
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+
+
+def enter_autocast(device: str, cast: torch.dtype | None) -> AbstractContextManager[Any]:
+    """As it was when `find_cast` gave this."""
+    return torch.autocast(device, dtype=cast, enabled=cast is not None)
+
+
+def _note_autocast(device: str) -> Setting:
+    """Enters torch.autocast as it is now."""
+    return partial(
+        torch.autocast,
+        device,
+        dtype=torch.get_autocast_dtype(device),
+        enabled=torch.is_autocast_enabled(device),
+        cache_enabled=torch.is_autocast_cache_enabled(),
+    )
+
+
+def _follow(root: torch.Tensor) -> list[Any]:
+    """The nodes of its graph."""
+    seen: dict[Any, None] = {}
+    queue = [torch.autograd.graph.get_gradient_edge(root).node]
     while queue:
         node = queue.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, torch.Tensor) and id(leaf) not in known:
-            found[id(leaf)] = leaf
-        queue += [further for further, _ in node.next_functions if further is not None]
-    return list(reversed(found.values()))
+        if node not in seen:
+            seen[node] = None
+            queue += [further for further, _ in node.next_functions if further is not None]
+    return list(seen)
 
 
 @contextmanager
@@ -148,11 +258,13 @@ def _without_hooks(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
             item._backward_hooks = hooks
 
 
-def find_layout(grads: Grads) -> Layout:
-    """By what gradients are another backward pass: which there are, and how they lie."""
-    return tuple(
-        None if item is None else (item.dtype, item.shape, _find_strides(item)) for item in grads
-    )
+def find_layout(grads: Grads, cast: torch.dtype | None) -> Layout:
+    """By what a backward pass is another: which gradients there are, and how they lie; and to what
+    torch.autocast casts around it."""
+    laid = [
+        item if item is None else (item.dtype, item.shape, _find_strides(item)) for item in grads
+    ]
+    return (cast, *laid)
 
 
 def _find_strides(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -253,7 +365,7 @@ def cut(
     calls = tape.calls
     count = len(tensors)
     inputs, of_grads = tape.input_slots[:count], tape.input_slots[count:]
-    results = sum(leaf is TENSOR for leaf in recorded.result_leaves)
+    results = 1 + max(leaf.place for leaf in recorded.result_leaves if isinstance(leaf, Result))
     made = tuple(leaf is TENSOR for leaf in recorded.leaves[results:])
     result_slots = tape.output_slots[:results]
     first = _find_end(calls, set(result_slots))
@@ -275,6 +387,7 @@ def cut(
     outputs = forward.call(list(tensors), list(range(results + len(saved))))
     values = outputs[results:]
     _refuse_aliases(outputs[:results], [*tensors, *constants.values()], name)
+    _refuse_overlaps([outputs[place] for place in recorded.with_graph], name)
     present = [item for item in grads if item is not None]
     given = [*zip(saved, values, strict=True)]
     given += [(inputs[place], tensors[place]) for place in used_inputs]
@@ -302,7 +415,7 @@ def cut(
         views=views,
         operators=[call["operator"] for call in calls[:first]],
         backwards={
-            find_layout(grads): Backward(
+            find_layout(grads, recorded.cast): Backward(
                 replay=replay,
                 saved=tuple(before[slot] for slot in saved),
                 inputs=used_inputs,
@@ -366,32 +479,67 @@ def _refuse_aliases(
             )
 
 
+def _refuse_overlaps(results: Sequence[torch.Tensor], name: str) -> None:
+    """Where one of two is written, autograd has to know of both."""
+    for place, item in enumerate(results):
+        if any(_overlap(item, other) for other in results[:place]):
+            raise UnsupportedError(
+                f"cannot capture {name} under autograd: its results share memory, as one that is "
+                "a view of another; return a copy (.clone())"
+            )
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if {*list_storages(one)}.isdisjoint(list_storages(other)):
+        return False
+    if one.dtype != other.dtype or one.layout != torch.strided:
+        return True
+    elements = torch.arange(one.untyped_storage().nbytes() // one.element_size())
+    is_of_one = torch.zeros_like(elements, dtype=torch.bool)
+    is_of_one[elements.as_strided(one.shape, one.stride(), one.storage_offset())] = True
+    at = elements.as_strided(other.shape, other.stride(), other.storage_offset())
+    return bool(is_of_one[at].any())
+
+
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class FollowedProgram(Program):
     """A recorded call that autograd goes on from.
 
     Attributes:
         passes: of it.
+        name: of what is captured, in messages.
         weights: that may get gradients, after the inputs.
+        uses: of each input that may get a gradient, how many.
+        reach: of each result with a graph, whether its gradient leads to each use and weight.
+        setting: enters torch.autocast as it was around the call.
         find_backward: records a backward pass for gradients of another layout; gives None where it
             cannot, and has said so.
         difference: how gradients of a replay were found to differ from the original's, in words.
     """
 
     passes: Passes
+    name: str
     weights: tuple[torch.Tensor, ...]
+    uses: tuple[int, ...]
+    reach: Sequence[Sequence[bool]]
+    setting: Setting
     find_backward: (
         Callable[[FollowedProgram, list[torch.Tensor], Grads], Backward | None] | None
     ) = None
     difference: str = ""
     _followed: tuple[int, ...] = field(init=False)  # which tensors of a call get gradients
     _like: tuple[Laid, ...] = field(init=False)  # of those that it was recorded with
+    _unsure: tuple[int, ...] = field(init=False)  # leaves to which some results do not lead
 
     def __post_init__(self) -> None:
         given = self.given
         super(FollowedProgram, self).__post_init__()
-        self._followed = tuple(place for place, item in enumerate(given) if item.requires_grad)
+        places = [place for place, item in enumerate(given) if item.requires_grad]
+        pairs = list(zip(places, self.uses, strict=True))
+        self._followed = tuple(place for place, count in pairs for _ in range(count))
         self._like = tuple(map(Laid.of, given))
+        led = enumerate(zip(*self.reach, strict=True))
+        self._unsure = tuple(place for place, leads in led if not all(leads))
 
     def make_input(self, place: int) -> torch.Tensor:
         """One of zeros, laid out as that of a call."""
@@ -404,46 +552,89 @@ class FollowedProgram(Program):
         has_all = {*others.saved} <= {*mine.saved}
         return mine.operators == others.operators and has_all and same_weights
 
+    @property
+    def has_hooks(self) -> bool:
+        """Weights have."""
+        return any(item._backward_hooks for item in self.weights)
+
+    def takes(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Autograd saves none of inference mode. It calls hooks of all to which a node leads, and
+        eager's nodes do not lead there if a loss is of some results only."""
+        if any(item.is_inference() for item in tensors):
+            return False
+        if self._unsure:
+            leaves = self.list_leaves(tensors)
+            if any(leaves[place]._backward_hooks for place in self._unsure):
+                return False
+        return super(FollowedProgram, self).takes(tensors)
+
     def run(self, tensors: list[torch.Tensor]) -> Any:
         """What the call returns, with a graph of one node."""
         results = _Replayed.apply(self, tensors, *self.list_leaves(tensors))  # type: ignore[no-untyped-call]
         return self.hand_out(results)
 
     def list_leaves(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Inputs and weights to which gradients go."""
+        """Inputs, as often as they are used, and weights: gradients go there."""
         return [*(tensors[place] for place in self._followed), *self.weights]
 
     def hand_out(self, results: Sequence[torch.Tensor]) -> Any:
         """The structure that the original returns."""
-        rest = iter(results)
-        leaves = [next(rest) if leaf is TENSOR else leaf for leaf in self.leaves]
+        leaves = [results[leaf.place] if isinstance(leaf, Result) else leaf for leaf in self.leaves]
         return pytree.tree_unflatten(leaves, self.tree)
 
     def run_backward(
         self, saved: Mapping[int, torch.Tensor], tensors: list[torch.Tensor], grads: Grads
     ) -> list[torch.Tensor | None]:
         """Gradients of `list_leaves`."""
-        layout, known = find_layout(grads), self.passes.backwards
-        backward = known.get(layout)
-        if backward is None:
-            backward = self.find_backward and self.find_backward(self, tensors, grads)
-            if backward is None:  # as they were drawn: the same values, summed another way maybe
-                laid = [
-                    like.make() if grad is None else like.make().copy_(grad)
-                    for grad, like in zip(grads, self.passes.drawn, strict=True)
-                ]
-                return known[find_layout(laid)].run(saved, tensors, laid)
-            known[layout] = backward
-        return backward.run(saved, tensors, grads)
+        if all(item is None for item in grads):
+            return [None] * len(self.reach[0])
+        device, known = self.passes.drawn[0].device.type, self.passes.backwards
+        cast = find_cast(device)
+        layout = find_layout(grads, cast)
+        if layout not in known and self.find_backward:
+            backward = self.find_backward(self, tensors, grads)
+            if backward is not None:
+                known[layout] = backward
+        with nullcontext() if cast is None else enter_autocast(device, None):
+            if layout in known:
+                return known[layout].run(saved, tensors, grads)
+            return self._run_as_drawn(saved, tensors, grads)
+
+    def _run_as_drawn(
+        self, saved: Mapping[int, torch.Tensor], tensors: list[torch.Tensor], grads: Grads
+    ) -> list[torch.Tensor | None]:
+        """By the backward pass recorded first: the same values, summed another way maybe."""
+        pairs = list(zip(grads, self.passes.drawn, strict=True))
+        laid = [like.make() if grad is None else like.make().copy_(grad) for grad, like in pairs]
+        backward = self.passes.backwards[find_layout(laid, None)]
+        found = backward.run(saved, tensors, laid)
+        given = zip(self.reach, grads, strict=True)
+        led = [
+            any(ends)
+            for ends in zip(*(ends for ends, grad in given if grad is not None), strict=True)
+        ]
+        return [item if is_led else None for item, is_led in zip(found, led, strict=True)]
 
     def note_times(self, replay_ns: int, original_ns: int) -> None:
         """Of a forward pass alone: its backward pass will tell of both."""
 
-    def follow(self, tensors: list[torch.Tensor], checked: Checked) -> Any:
+    def separate(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Leaves: gradients of a call are none of what led to it."""
+        return [item.detach().requires_grad_(item.requires_grad) for item in tensors]
+
+    def follow(
+        self,
+        tensors: list[torch.Tensor],
+        given: list[torch.Tensor],
+        checked: Checked,
+        unchecked: int,
+    ) -> Any:
         """The original's result, whose backward pass compares its gradients with those of the
-        replay."""
+        replay. ``given``: what both were given in the place of the tensors; ``unchecked``: replays
+        since the last check."""
         leaves = self.list_leaves(tensors)
-        found = _Compared.apply(self, checked, *leaves)  # type: ignore[no-untyped-call]
+        inner = [item for item in given if item.requires_grad]
+        found = _Compared.apply(self, checked, unchecked, inner, *leaves)  # type: ignore[no-untyped-call]
         return self.hand_out(found)
 
 
@@ -457,21 +648,66 @@ def make_followed(
     replay.places = list(range(passes.results + len(passes.saved)))
     return FollowedProgram(
         replay=replay, tree=recorded.result_tree, leaves=recorded.result_leaves, passes=passes,
-        weights=tuple(recorded.weights), **facts,
+        name=recorded.name,
+        weights=tuple(recorded.weights), uses=recorded.uses,
+        reach=recorded.reach, setting=recorded.setting, **facts,
     )  # fmt: skip
+
+
+class _Barred(torch.autograd.Function):
+    """Gradients of a replay, with a graph that raises: also where it is asked for what ``links``
+    lead to."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, name: str, found: list[torch.Tensor], *links: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.name = name
+        return tuple(item.detach() for item in found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        raise UnsupportedError(
+            f"the capture of {ctx.name} cannot be differentiated twice (create_graph=True): a "
+            "replay has no graph of its backward pass; call its original"
+        )
+
+
+def _once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward pass that autograd cannot go on from."""
+
+    def run(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        name = ctx.program.name
+        present = [item for item in grads if item is not None]
+        if any(map(torch._C._functorch.is_legacy_batchedtensor, present)):
+            raise UnsupportedError(
+                f"the backward pass of the capture of {name} is given a batch of gradients (by "
+                "is_grads_batched, or vectorize), which a replay cannot take: call its original"
+            )
+        with torch.no_grad():
+            found = backward(ctx, *grads)
+        if torch.is_grad_enabled():
+            made = [item for item in found if item is not None]
+            barred = iter(_Barred.apply(name, made, *present, *ctx.links))  # type: ignore[no-untyped-call]
+            found = tuple(item if item is None else next(barred) for item in found)
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            ctx.links = ()
+        return found
+
+    return run
 
 
 class _Replayed(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, program: FollowedProgram, tensors: list[torch.Tensor], *_: torch.Tensor
+        ctx: Any, program: FollowedProgram, tensors: list[torch.Tensor], *leaves: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         passes = program.passes
         outputs = program.replay(tensors)
         results, saved = list(outputs[: passes.results]), list(outputs[passes.results :])
         for place in passes.views:  # or torch minds that the weight is written later
             saved[place] = saved[place].detach()
-        ctx.program, ctx.count = program, len(tensors)
+        ctx.program, ctx.links, ctx.count = program, leaves, len(tensors)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(
             *(item for place, item in enumerate(results) if place not in passes.with_graph)
@@ -486,7 +722,7 @@ class _Replayed(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         program: FollowedProgram = ctx.program
         passes = program.passes
@@ -507,9 +743,13 @@ class _Compared(torch.autograd.Function):
         ctx: Any,
         program: FollowedProgram,
         checked: Checked,
+        unchecked: int,
+        inner: list[torch.Tensor],
         *leaves: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        ctx.program, ctx.leaves = program, leaves
+        ctx.program, ctx.links, ctx.inputs = program, leaves, inner
+        ctx.unchecked = unchecked
+        ctx.save_for_backward(torch.empty(0))  # for torch to notice a second backward pass
         ctx.replayed, ctx.results = _list_tensors(checked.replayed), _list_tensors(checked.result)
         ctx.forward_ns = checked.replay_ns, checked.original_ns
         ctx.set_materialize_grads(False)
@@ -519,41 +759,46 @@ class _Compared(torch.autograd.Function):
         return found
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         program: FollowedProgram = ctx.program
+        places = [place for place in program.passes.with_graph if grads[place] is not None]
+        _ = ctx.saved_tensors
+        if not places:
+            return None, None, None, None, *(None for _ in ctx.links)
 
         def run(results: list[torch.Tensor]) -> list[torch.Tensor | None]:
-            places = [place for place in program.passes.with_graph if grads[place] is not None]
-            with _without_hooks(ctx.leaves):
-                return list(
-                    torch.autograd.grad(
-                        [results[place] for place in places],
-                        ctx.leaves,
-                        [grads[place] for place in places],
-                        retain_graph=True,
-                        allow_unused=True,
-                    )
-                )
+            roots = [results[place] for place in places]
+            given = [grads[place] for place in places]
+            every = [results[place] for place in program.passes.with_graph]
+            uses = _list_uses(every, ctx.inputs)
+            with _without_hooks(program.weights):
+                return differentiate(roots, given, ctx.inputs, program.weights, uses, keeps=True)
 
         start = time.perf_counter_ns()
         found = run(ctx.results)
         middle = time.perf_counter_ns()
-        replayed = run(ctx.replayed)
-        replay_ns, original_ns = ctx.forward_ns
-        program.schedule.time(
-            replay_ns + time.perf_counter_ns() - middle, original_ns + middle - start
-        )
-        if not program.difference:
-            program.difference = _compare(found, replayed, lambda: run(ctx.results))
+        # Both calls have written what the replay had saved, and torch minds: compare nothing.
+        with suppress(RuntimeError) if program.written else nullcontext():
+            replayed = run(ctx.replayed)
+            replay_ns, original_ns = ctx.forward_ns
+            program.schedule.time(
+                replay_ns + time.perf_counter_ns() - middle, original_ns + middle - start
+            )
+            if not program.difference:
+                program.difference = _compare(found, replayed, lambda: run(ctx.results))
+                program.schedule.unchecked += ctx.unchecked if program.difference else 0
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            ctx.results = ctx.replayed = ()
         for place in _find_shared(found):
             found[place] = found[place].clone()  # type: ignore[union-attr]
-        return None, None, *found
+        return None, None, None, None, *found
 
 
 def _list_tensors(result: Any) -> list[torch.Tensor]:
+    """Each once."""
     leaves = pytree.tree_leaves(result, is_leaf=is_size)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return list({id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}.values())
 
 
 def _compare(wanted: Grads, found: Grads, run_again: Callable[[], Grads]) -> str:

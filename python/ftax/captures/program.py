@@ -138,6 +138,11 @@ class Program:
         return bool(self.gradients.has_any or self.kept or not self.is_pure)
 
     @property
+    def has_hooks(self) -> bool:
+        """Whether weights have hooks that a check would have to take away meanwhile."""
+        return False
+
+    @property
     def contents(self) -> str:
         """What is replayed."""
         return f"{self.kind} of {self.operators} operator calls"

@@ -30,6 +30,7 @@ from ftax.captures.followed import (
     Grads,
     cut,
     draw_grads,
+    find_cast,
     make_followed,
 )
 from ftax.captures.gradients import (
@@ -149,13 +150,19 @@ def record_backward(
         program.make_input(place) if item is None else item for place, item in enumerate(tensors)
     ]
     args, kwargs = program.signature.fill(given)
+    cast = find_cast(program.passes.drawn[0].device.type)
     refuse_modes(request.name)
     with (
         nullcontext() if request.is_alone else beside_other_threads(),
         _without_full_collections(),
         torch.enable_grad(),
+        program.setting(),
     ):
-        other = _record(what, args, kwargs, request, is_data, grads)
+        if changed := program.state.find_change():
+            raise UnsupportedError(
+                f"cannot capture {request.name}: {changed} has changed since its forward pass"
+            )
+        other = _record(what, args, kwargs, request, is_data, grads, cast)
     if not isinstance(other, FollowedProgram) or not program.is_like(other):
         raise UnsupportedError(
             f"cannot capture {request.name}: its forward pass is not the same when it is recorded "
@@ -200,6 +207,7 @@ def _record(
     request: Request,
     is_data: Callable[[Any], bool],
     grads: Grads,
+    cast: torch.dtype | None = None,
 ) -> Program:
     name, options = request.name, request.options
     present = [item for item in grads if item is not None]
@@ -213,7 +221,7 @@ def _record(
     recorded = Recorded(what, signature, tensors, name=name, is_alone=request.is_alone)
     if grads:
         recorded = FollowedCall(
-            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads
+            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads, cast=cast
         )
     check_inputs = _find_check_inputs(signature, tensors, request)
     if check_inputs is not None:

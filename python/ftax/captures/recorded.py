@@ -43,7 +43,7 @@ class Recorded:
         is_alone: bool,
     ) -> None:
         self.original, self._signature = what, signature
-        self._name, self._is_alone, self._may_draw = name, is_alone, is_alone
+        self.name, self._is_alone, self._may_draw = name, is_alone, is_alone
         self.kept: tuple[KeptTensor, ...] = ()
         self.mode: AbstractContextManager[Any] = nullcontext()  # around the call alone
         self._kept_before: list[Any] = []  # what was there when a run began, held
@@ -95,7 +95,8 @@ class Recorded:
         found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.leaves = tuple(TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         if self.is_followed:
-            self.followed = [tensor for tensor in found if tensor.requires_grad]
+            unique = {id(tensor): tensor for tensor in found if tensor.requires_grad}
+            self.followed = [*unique.values()]
         self.is_lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in found)
         results = [*found, *self.gradients.collect(), *(place.read() for place in self.kept)]
         # What only writes is checked by what it wrote, but a step has to return something.
@@ -130,7 +131,7 @@ class Recorded:
         if self._may_draw:
             with self.mode:
                 return self.original(*args, **kwargs)
-        with refuse_draws(self._name):
+        with refuse_draws(self.name):
             result = self.original(*args, **kwargs)
         self._may_draw = True  # and does not
         return result
