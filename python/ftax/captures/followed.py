@@ -38,6 +38,7 @@ Setting = Callable[[], AbstractContextManager[Any]]
 
 
 Use = tuple[Any, int]  # a node, and which of its gradients
+_MOST_USES = 4  # of a leaf, whose gradients are handed out one by one
 
 
 class Result(NamedTuple):
@@ -68,8 +69,8 @@ class FollowedCall(Recorded):
         self._grads: Sequence[torch.Tensor] = ()
         self._results: list[torch.Tensor] = []
         self.weights: list[torch.Tensor] = []  # that get gradients
-        self.uses: tuple[int, ...] = ()  # of each input that gets a gradient, how many
-        self.reach: list[list[bool]] = []  # of each result with a graph, to uses and weights
+        self.uses: tuple[int, ...] = ()  # of each input and weight, how many
+        self.reach: list[list[bool]] = []  # of each result with a graph, to each of these uses
         self.setting: Setting = nullcontext  # enters torch.autocast as it was around the call
         self.result_tree: pytree.TreeSpec | None = None
         self.result_leaves: tuple[Any, ...] = ()
@@ -101,9 +102,10 @@ class FollowedCall(Recorded):
             self.setting = _note_autocast(device)
             with _without_hooks(self.weights), enter_autocast(device, self.cast):
                 every = [self._results[place] for place in self.with_graph]
-                uses = _list_uses(every, self._inputs)
+                leaves = [*self._inputs, *self.weights]
+                uses = _list_uses(every, leaves)
                 sys.setprofile(watcher)
-                found = differentiate(roots, self._grads, self._inputs, self.weights, uses)
+                found = _differentiate(roots, self._grads, leaves, uses, self.uses)
                 sys.setprofile(None)
             return handed, found
         finally:
@@ -130,7 +132,7 @@ class FollowedCall(Recorded):
         return [item for item, given in zip(every, self._is_given, strict=True) if given]
 
     def _note_reach(self, results: Sequence[torch.Tensor], first: int) -> None:
-        """To which uses of inputs, and to which weights, the graph of each leads."""
+        """To which uses of inputs and weights the graph of each leads."""
         found = [{node: getattr(node, "variable", None) for node in _follow(r)} for r in results]
         every = {node: leaf for nodes in found for node, leaf in nodes.items()}
         if any(leaf is None and node._sequence_nr() < first for node, leaf in every.items()):
@@ -141,10 +143,9 @@ class FollowedCall(Recorded):
         known = set(map(id, self._inputs))
         ends = {n: leaf for n, leaf in every.items() if leaf is not None and id(leaf) not in known}
         self.weights = [*ends.values()]
-        uses = _list_uses(results, self._inputs)
+        uses = _list_uses(results, [*self._inputs, *self.weights])
         self.uses = tuple(map(len, uses))
-        places = [*(node for used in uses for node, _ in used), *ends]
-        self.reach = [[node in nodes for node in places] for nodes in found]
+        self.reach = [[node in nodes for used in uses for node, _ in used] for nodes in found]
         hooked = {node for node, leaf in ends.items() if leaf._backward_hooks}
         if hooked and not self._is_alone:
             raise OtherThreads(
@@ -169,47 +170,49 @@ def draw_grads(results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(made)
 
 
-def _list_uses(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[list[Use]]:
-    """Of each input, in the order in which a backward pass comes by. A gradient that comes from
-    elsewhere too is added up with that of each use, one by one."""
-    ends = {torch.autograd.graph.get_gradient_edge(item).node: at for at, item in enumerate(inputs)}
-    found: list[list[Use]] = [[] for _ in inputs]
+def _list_uses(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> list[list[Use]]:
+    """Of each leaf, in the order in which a backward pass comes by: gradients from elsewhere are
+    added up with that of each use, one by one. Where these are many, there is memory for their sum
+    alone."""
     nodes = dict.fromkeys(node for item in results for node in _follow(item))
+    ends = {node: id(node.variable) for node in nodes if hasattr(node, "variable")}
+    found: dict[int, list[Use]] = {id(item): [] for item in leaves}
     for node in sorted(nodes, key=lambda node: node._sequence_nr(), reverse=True):
         for index, (further, _) in enumerate(node.next_functions):
-            if further in ends:
-                found[ends[further]].append((node, index))
-    return found
+            if (leaf := ends.get(further)) in found:
+                found[leaf].append((node, index))
+    for end, leaf in ends.items():
+        if len(found.get(leaf, ())) > _MOST_USES:
+            found[leaf] = [(end, 0)]
+    return list(found.values())
 
 
-def differentiate(
+def _differentiate(
     roots: Sequence[torch.Tensor],
     grads: Grads,
-    inputs: Sequence[torch.Tensor],
-    weights: Sequence[torch.Tensor],
+    leaves: Sequence[torch.Tensor],
     uses: Sequence[Sequence[Use]],
+    counts: Sequence[int],
     *,
     keeps: bool = False,
 ) -> list[torch.Tensor | None]:
-    """The gradients of each use of inputs, and of weights."""
+    """The gradients of each use of leaves, which were so many when the call was recorded."""
     nodes: dict[Any, dict[Any, Any]] = {}  # which gradients each gave
     nodes |= {node: {} for used in uses if len(used) > 1 for node, _ in used}
     hooks = [node.register_hook(seen.__setitem__) for node, seen in nodes.items()]
     try:
-        found = torch.autograd.grad(
-            roots, [*inputs, *weights], grads, retain_graph=keeps, allow_unused=True
-        )
+        found = torch.autograd.grad(roots, leaves, grads, retain_graph=keeps, allow_unused=True)
     finally:
         for hook in hooks:
             hook.remove()
     made: list[torch.Tensor | None] = []
-    for used, total in zip(uses, found, strict=False):
-        if len(used) > 1:
+    for used, total, count in zip(uses, found, counts, strict=True):
+        if len(used) == count > 1:
             given = [(next(iter(nodes[node]), None), index) for node, index in used]
             made += [item and item[index] for item, index in given]
-        elif used:
-            made.append(total)
-    return [*made, *found[len(inputs) :]]
+        elif count:
+            made += [total, *[None] * (count - 1)]
+    return made
 
 
 def find_cast(device: str) -> torch.dtype | None:
@@ -236,7 +239,7 @@ def _note_autocast(device: str) -> Setting:
 def _follow(root: torch.Tensor) -> list[Any]:
     """The nodes of its graph."""
     seen: dict[Any, None] = {}
-    queue = [torch.autograd.graph.get_gradient_edge(root).node]
+    queue: list[Any] = [] if root.grad_fn is None else [root.grad_fn]
     while queue:
         node = queue.pop()
         if node not in seen:
@@ -509,8 +512,8 @@ class FollowedProgram(Program):
         passes: of it.
         name: of what is captured, in messages.
         weights: that may get gradients, after the inputs.
-        uses: of each input that may get a gradient, how many.
-        reach: of each result with a graph, whether its gradient leads to each use and weight.
+        uses: of each input and weight that may get a gradient, how many.
+        reach: of each result with a graph, whether its gradient leads to each of these uses.
         setting: enters torch.autocast as it was around the call.
         find_backward: records a backward pass for gradients of another layout; gives None where it
             cannot, and has said so.
@@ -528,6 +531,7 @@ class FollowedProgram(Program):
     ) = None
     difference: str = ""
     _followed: tuple[int, ...] = field(init=False)  # which tensors of a call get gradients
+    _leaves: tuple[torch.Tensor, ...] = field(init=False)  # weights, as often as they are used
     _like: tuple[Laid, ...] = field(init=False)  # of those that it was recorded with
     _unsure: tuple[int, ...] = field(init=False)  # leaves to which some results do not lead
 
@@ -535,11 +539,20 @@ class FollowedProgram(Program):
         given = self.given
         super(FollowedProgram, self).__post_init__()
         places = [place for place, item in enumerate(given) if item.requires_grad]
-        pairs = list(zip(places, self.uses, strict=True))
-        self._followed = tuple(place for place, count in pairs for _ in range(count))
+        of_inputs = zip(places, self.uses, strict=False)
+        self._followed = tuple(place for place, count in of_inputs for _ in range(count))
+        of_weights = zip(self.weights, self.uses[len(places) :], strict=True)
+        self._leaves = tuple(weight for weight, count in of_weights for _ in range(count))
         self._like = tuple(map(Laid.of, given))
-        led = enumerate(zip(*self.reach, strict=True))
-        self._unsure = tuple(place for place, leads in led if not all(leads))
+        self._unsure = tuple(self._list_unsure())
+
+    def _list_unsure(self) -> Iterator[int]:
+        """Of each leaf that some results do not lead to, the first place."""
+        first = 0
+        for count in self.uses:
+            if not all(any(leads[first : first + count]) for leads in self.reach) and count:
+                yield first
+            first += count
 
     def make_input(self, place: int) -> torch.Tensor:
         """One of zeros, laid out as that of a call."""
@@ -574,8 +587,8 @@ class FollowedProgram(Program):
         return self.hand_out(results)
 
     def list_leaves(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Inputs, as often as they are used, and weights: gradients go there."""
-        return [*(tensors[place] for place in self._followed), *self.weights]
+        """Inputs and weights to which gradients go, as often as they are used."""
+        return [*(tensors[place] for place in self._followed), *self._leaves]
 
     def hand_out(self, results: Sequence[torch.Tensor]) -> Any:
         """The structure that the original returns."""
@@ -633,7 +646,7 @@ class FollowedProgram(Program):
         replay. ``given``: what both were given in the place of the tensors; ``unchecked``: replays
         since the last check."""
         leaves = self.list_leaves(tensors)
-        inner = [item for item in given if item.requires_grad]
+        inner = [*(item for item in given if item.requires_grad), *self.weights]
         found = _Compared.apply(self, checked, unchecked, inner, *leaves)  # type: ignore[no-untyped-call]
         return self.hand_out(found)
 
@@ -747,7 +760,7 @@ class _Compared(torch.autograd.Function):
         inner: list[torch.Tensor],
         *leaves: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        ctx.program, ctx.links, ctx.inputs = program, leaves, inner
+        ctx.program, ctx.links, ctx.leaves = program, leaves, inner
         ctx.unchecked = unchecked
         ctx.save_for_backward(torch.empty(0))  # for torch to notice a second backward pass
         ctx.replayed, ctx.results = _list_tensors(checked.replayed), _list_tensors(checked.result)
@@ -771,9 +784,9 @@ class _Compared(torch.autograd.Function):
             roots = [results[place] for place in places]
             given = [grads[place] for place in places]
             every = [results[place] for place in program.passes.with_graph]
-            uses = _list_uses(every, ctx.inputs)
+            uses = _list_uses(every, ctx.leaves)
             with _without_hooks(program.weights):
-                return differentiate(roots, given, ctx.inputs, program.weights, uses, keeps=True)
+                return _differentiate(roots, given, ctx.leaves, uses, program.uses, keeps=True)
 
         start = time.perf_counter_ns()
         found = run(ctx.results)

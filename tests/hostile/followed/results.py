@@ -133,6 +133,16 @@ def a_view_of_a_weight(take: Take) -> Any:
     return None
 
 
+@program(words="view of an argument or a weight")
+def a_weight(take: Take) -> Any:
+    net = make_net()
+    call = take(Returns(lambda h: (h, net[0].weight)), rows(0))
+    for seed in range(4):
+        a, b = call(rows(seed))
+        (a.sum() + b.sum()).backward()
+    return read_grads(net)
+
+
 @program(replayed=4)
 def held_and_hooked(take: Take) -> Any:
     net = make_net()

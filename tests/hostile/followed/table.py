@@ -135,3 +135,25 @@ class Heads(nn.Module):
     def forward(self, x: Tensor) -> Any:
         h = torch.tanh(self.trunk(x))
         return {"left": self.left(h), "rest": (self.right(h), h.argmax(-1), None, 3)}
+
+
+class Around(nn.Module):
+    """A layer, and what ``function`` makes of its result."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(8, 8), function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.layer(x))
+
+
+def train(take: Take, net: Any, calls: int = 6) -> Any:
+    """Gradients of calls, one by one."""
+    call = take(net, rows(0))
+    found = []
+    for seed in range(calls):
+        drop_grads(net)
+        call(rows(seed)).square().sum().backward()
+        found.append(read_grads(net))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
 
@@ -285,3 +286,33 @@ def sparse_gradients(take: Take) -> Any:
     for seed in range(5):
         call((torch.arange(5) * seed) % 10).square().sum().backward()
     return [net.weight.grad.is_sparse]
+
+
+@program(replayed=1, warns="a graph from before the call")
+def a_parametrized_weight_that_is_kept(take: Take) -> Any:
+    parametrize = torch.nn.utils.parametrize
+
+    class Symmetric(nn.Module):
+        def forward(self, weight: Tensor) -> Tensor:
+            return weight.triu() + weight.triu(1).T
+
+    net = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    parametrize.register_parametrization(net[0], "weight", Symmetric())
+    call = take(net, rows(0))
+    for seed in range(6):
+        with parametrize.cached() if seed % 2 else contextlib.nullcontext():
+            (call(rows(seed)).sum() + call(rows(9)).square().sum()).backward()
+    return None
+
+
+@program(replayed=4)
+def weights_in_another_memory_format(take: Take) -> Any:
+    net = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    net = net.to(memory_format=torch.channels_last)
+    image = torch.linspace(-1, 1, 512).reshape(1, 8, 8, 8)
+    call = take(net, image)
+    formats = torch.contiguous_format, torch.channels_last
+    for seed in range(6):
+        x = (image * (seed + 1)).contiguous(memory_format=formats[seed % 2])
+        call(x).square().sum().backward()
+    return None
