@@ -23,16 +23,8 @@ from ftax.captures import host_reads
 from ftax.captures.around import OtherThreads, refuse_modes
 from ftax.captures.autograd_left import leaves_graph
 from ftax.captures.compiled import record_compiled
-from ftax.captures.followed import (
-    Backward,
-    FollowedCall,
-    FollowedProgram,
-    Grads,
-    cut,
-    draw_grads,
-    find_cast,
-    make_followed,
-)
+from ftax.captures.followed import FollowedProgram, make_followed
+from ftax.captures.followed_call import FollowedCall, draw_grads, find_cast
 from ftax.captures.gradients import (
     can_hold_gradient,
     find_gradients,
@@ -42,6 +34,7 @@ from ftax.captures.gradients import (
 from ftax.captures.guards import GuardedState, guard_state
 from ftax.captures.kept_tensors import Unguarded
 from ftax.captures.options import Options
+from ftax.captures.passes import Backward, Grads, cut
 from ftax.captures.program import Kind, Program, Replay, TapeReplay
 from ftax.captures.recorded import Recorded
 from ftax.captures.refusals import (
@@ -295,7 +288,7 @@ def _record(
         passes = None
         if isinstance(recorded, FollowedCall):
             with preserve_state(loaded):
-                passes = cut(tape, tensors, grads, recorded, name)
+                passes = cut(tape, tensors, grads, recorded.shape, name)
         replay = _make_replay(chosen, workspace, tape, request)
         kept = len(dependent)
         replay.places = recorded.list_places(kept, len(tape.output_slots))

@@ -15,12 +15,13 @@ import torch
 
 from ftax.captures.around import is_only_thread
 from ftax.captures.checks import choose_most_bytes
-from ftax.captures.followed import Backward, FollowedProgram, Grads
+from ftax.captures.followed import FollowedProgram
 from ftax.captures.gradients import note_holders
 from ftax.captures.kinds import MOVES, CallKind, CallKinds
 from ftax.captures.ledger import Ledger
 from ftax.captures.notices import Notices
 from ftax.captures.options import Options
+from ftax.captures.passes import Backward, Grads
 from ftax.captures.program import Program
 from ftax.captures.record import Request, record_backward, record_program
 from ftax.errors import FtaxError, UnsupportedError
