@@ -83,6 +83,16 @@ class FollowedProgram(Program):
                 yield first
             first += count
 
+    @property
+    def contents(self) -> str:
+        """What is replayed, and held in between."""
+        forward = len(self.passes.operators)
+        return (
+            f"{self.kind} of {forward} operator calls, and {self.operators - forward} of the "
+            f"backward pass (without one: torch.inference_mode()), for which a call holds "
+            f"{self.passes.saved_bytes:,} bytes"
+        )
+
     def make_input(self, place: int) -> torch.Tensor:
         """One of zeros, laid out as that of a call."""
         return self._like[place].make()

@@ -165,6 +165,8 @@ def test_a_training_loop_with_accumulation_and_clipping() -> None:
     fast = compare(make_net, draw(4, 8), train)
     assert fast.stats().replayed == 12
     assert fast.recordings == 1
+    (facts,) = fast.explain().programs
+    assert "of the backward pass" in facts.contents
 
 
 @pytest.mark.parametrize(

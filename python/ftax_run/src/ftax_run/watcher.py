@@ -240,11 +240,11 @@ class Watcher:
         samples = np.concatenate(process.samples)
         process.samples = []
         account = process.account
-        if process.marks is not None:
-            spans = process.marks.read()
-            if not account.marked:
-                account.host = HostTime()  # what came before the first iteration is left out
-            account.add_marks(spans)
+        spans = process.marks.read() if process.marks else np.empty((0, 2), dtype=np.int64)
+        if len(spans) and not account.marked:
+            account.host = HostTime()  # what came before the first iteration is left out
+        account.add_marks(spans)
+        if process.marks and account.marked:
             account.host.wall += float((spans[:, 1] - spans[:, 0]).sum())
             later = samples[samples["time_ns"] >= process.marks.last_end]
             process.samples = [later[-_MOST_WAITING:]]
