@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <iterator>
@@ -16,6 +17,7 @@ namespace ftax::sampler {
 namespace {
 
 constexpr size_t kWords = 512;
+constexpr int kVotes = 5;
 
 std::atomic<OwnThread*> current = nullptr;
 
@@ -109,15 +111,20 @@ void OwnThread::answer(const ucontext_t& context) {
   has_answered_ = true;
 }
 
-// Of code in no region (of the C library, say) that of the nearest caller that is in one: the first
-// word on the stack that points there.
+// Of code in no region (of the C library, say) that of most of the nearest callers that are in one:
+// words on the stack that point there, some of which calls before this one have left behind.
 uint8_t OwnThread::find_region(uint64_t instruction, uint64_t stack) {
   if (const uint8_t number = get_region(instruction); number != 0) return number;
   if (!memory_.read(stack, words_.data(), words_.size() * sizeof(uint64_t))) return 0;
+  std::array<uint8_t, 256> votes{};
+  int count = 0;
   for (const uint64_t word : words_) {
-    if (const uint8_t number = get_region(word); number != 0) return number;
+    const uint8_t number = get_region(word);
+    if (number == 0) continue;
+    ++votes[number];
+    if (++count == kVotes) break;
   }
-  return 0;
+  return static_cast<uint8_t>(std::ranges::max_element(votes) - votes.begin());
 }
 
 uint8_t OwnThread::get_region(uint64_t address) const {
