@@ -31,7 +31,8 @@ _MORE = 100  # iterations
 _PROFILED = """
 import json, runpy, sys, torch
 from torch.profiler import ProfilerActivity, profile
-sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[1])
+sys.argv = sys.argv[2:]
 with profile(activities=[ProfilerActivity.CUDA]) as profiler:
     runpy.run_path(sys.argv[0], run_name="__main__")
 kernels = sum(
@@ -68,14 +69,14 @@ def take_kernels(name: str, seconds: float) -> dict[str, Any]:
         copy_programs(folder)
         script = folder / "profiled.py"
         script.write_text(_PROFILED)
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            [str(folder / "site-packages"), os.environ.get("PYTHONPATH", "")]
-        )
         program = str(folder / "programs" / f"{name}.py")
         few, many = (
-            run_json([sys.executable, str(script), program, "--iterations", str(count)])
+            run_json(
+                [sys.executable, str(script), str(folder / "site-packages"), program,
+                 "--iterations", str(count)]
+            )
             for count in (_MORE // 2, _MORE // 2 + _MORE)
-        )
+        )  # fmt: skip
         said, account = run(folder, [program, "--seconds", f"{seconds:g}"], watched=True)
     assert account is not None
     window = find_window(account)

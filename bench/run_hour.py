@@ -97,7 +97,7 @@ def main() -> None:
     options = parser.parse_args()
     minutes = 2 if options.quick else options.minutes
     if minutes < 2:
-        parser.error(f"--minutes is {minutes}: give 2 or more, of which two are compared")
+        parser.error(f"--minutes is {minutes}: give 2 or more: two of them are compared")
     found = take(options.program, minutes, options.device)
     settled, last = found["minutes"][min(_SETTLED, minutes // 2) - 1], found["minutes"][-1]
     figures = [

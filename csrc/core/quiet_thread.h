@@ -9,7 +9,7 @@
 
 namespace ftax {
 
-// It takes no signal but those of faults of its own: blocked, these would end the process unheard.
+// It takes no signal but those of its faults: blocked, these would end the process unheard.
 template <typename Body>
 [[nodiscard]] std::thread start_quiet_thread(Body body) {
   sigset_t all;

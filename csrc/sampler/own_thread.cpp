@@ -56,8 +56,8 @@ bool OwnThread::start() {
   state_ = stacks_.find_thread(thread_);
   // Its first read opens what later ones need.
   if (state_ == 0 || !memory_.read(state_, words_[0]) || !is_free) return false;
-  OwnThread* nobody = nullptr;
-  if (!current.compare_exchange_strong(nobody, this)) return false;
+  OwnThread* expected = nullptr;
+  if (!current.compare_exchange_strong(expected, this)) return false;
   struct sigaction action{};
   action.sa_sigaction = &handle;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
@@ -112,7 +112,7 @@ void OwnThread::answer(const ucontext_t& context) {
 }
 
 // Of code in no region (of the C library, say) that of most of the nearest callers that are in one:
-// words on the stack that point there, some of which calls before this one have left behind.
+// words on the stack that point there. Earlier calls have left some of them behind.
 uint8_t OwnThread::find_region(uint64_t instruction, uint64_t stack) {
   if (const uint8_t number = get_region(instruction); number != 0) return number;
   if (!memory_.read(stack, words_.data(), words_.size() * sizeof(uint64_t))) return 0;

@@ -1,5 +1,6 @@
 """What the tests of captures share."""
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -19,3 +20,15 @@ def count(captured: Captured, how: str) -> int:
 
 def assert_same(captured: Captured, original: Callable[..., torch.Tensor], *args: object) -> None:
     assert torch.equal(captured(*args), original(*args))
+
+
+class Hidden:
+    """A number that code can read and no guard can see."""
+
+    def __init__(self) -> None:
+        self.place = [2.0]
+        self.read = functools.lru_cache(lambda: self.place[0])
+
+    def set(self, number: float) -> None:
+        self.place[0] = number
+        self.read.cache_clear()

@@ -140,7 +140,7 @@ def cut(
     shape: Shape,
     name: str,
 ) -> Passes:
-    """The two passes of a recording of both, each of which is run once."""
+    """The two passes of a recording of both. Runs each once."""
     calls, count, results = tape.calls, len(tensors), shape.results
     inputs, of_grads = tape.input_slots[:count], tape.input_slots[count:]
     result_slots = tape.output_slots[:results]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,17 +21,15 @@ from torch.utils import _pytree as pytree
 from ftax import _core
 from ftax.captures import host_reads
 from ftax.captures.around import OtherThreads, refuse_modes
-from ftax.captures.autograd_left import leaves_graph
 from ftax.captures.compiled import record_compiled
 from ftax.captures.followed import FollowedProgram, make_followed
-from ftax.captures.followed_call import FollowedCall, draw_grads, find_cast
+from ftax.captures.followed_call import FollowedCall, find_cast
 from ftax.captures.gradients import (
     can_hold_gradient,
-    find_gradients,
     is_weight,
     keep_gradients,
 )
-from ftax.captures.guards import GuardedState, guard_state
+from ftax.captures.guards import guard_state
 from ftax.captures.kept_tensors import Unguarded
 from ftax.captures.options import Options
 from ftax.captures.passes import Backward, Grads, cut
@@ -39,18 +37,15 @@ from ftax.captures.program import Kind, Program, Replay, TapeReplay
 from ftax.captures.recorded import Recorded
 from ftax.captures.refusals import (
     has_autocast,
-    refuse_changes,
-    refuse_gradients_of,
     refuse_kept,
     refuse_kept_casts,
     refuse_open_graph,
-    refuse_read_gradient,
     refuse_seeding,
     refuse_shared_state,
     refuse_transform,
-    refuse_what_ran,
     say_unsettled,
 )
+from ftax.captures.watched_runs import IsFollowed, look_at
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.input_trees import flatten_tensors, is_data
@@ -58,7 +53,6 @@ from ftax.steps.kept_python import keep_python
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.outputs import call_model
 from ftax.steps.random_states import beside_other_threads
 from ftax.steps.reach import find_reached
 from ftax.steps.setting import Setting
@@ -126,7 +120,7 @@ def _record_as_it_is(
             )  # fmt: skip
         except _WritesObjects as found:
             objects.update(found.objects)
-        except _IsFollowed as found:
+        except IsFollowed as found:
             grads = found.grads
 
 
@@ -175,14 +169,6 @@ def _without_full_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
-
-
-class _IsFollowed(Exception):
-    """Autograd goes on from what the call returns; ``grads`` are like those that it would bring."""
-
-    def __init__(self, grads: Grads) -> None:
-        super().__init__()
-        self.grads = grads
 
 
 class _WritesObjects(Exception):
@@ -254,7 +240,7 @@ def _record(
             return record_compiled(
                 what, loaded, signature, tensors, kind=options.kind, borrows=options.borrow
             )
-        settled = _look(loaded, recorded, roots, request.options)
+        settled = look_at(loaded, recorded, roots, request.options)
         workspace = Workspace(loaded)
         makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name)
         try:
@@ -378,83 +364,6 @@ def _find_written_objects(
         for tensor in flatten_tensors(item)
         if not memory.isdisjoint(list_storages(tensor))
     )
-
-
-def _look(
-    loaded: LoadedModel,
-    recorded: Recorded,
-    roots: Mapping[str, object],
-    options: Options,
-) -> GuardedState:
-    """Run the call and note what ran, which tensors it leaves in Python, and what becomes of
-    gradients; refuse one that changes what else Python keeps, or whose result autograd would have
-    to follow. What Python keeps after it."""
-
-    grads: list[torch.Tensor] = []
-
-    def run() -> None:
-        with preserve_state(loaded), loaded.guard():
-            call_model(loaded.call)
-        if options.reset is not None:
-            loaded.prepare()
-
-    def run_followed() -> list[torch.Tensor]:
-        recorded.is_followed = True
-        run_inside(host_reads.watch_memory_reads(recorded.reads))
-        recorded.is_followed = False
-        followed, recorded.followed = recorded.followed, []  # or its graph would live on
-        grads.extend(draw_grads(followed))
-        return followed
-
-    def run_inside(mode: AbstractContextManager[Any]) -> None:
-        recorded.mode = mode
-        run()
-        recorded.mode = nullcontext()
-
-    def guard() -> GuardedState:
-        return guard_state(
-            roots,
-            recorded.executed,
-            loaded.device,
-            functions=recorded.functions,
-            has_autograd=loaded.has_autograd and not recorded.hands_gradients,
-            gradients=None
-            if recorded.uses_gradients(loaded) or recorded.hands_gradients
-            else recorded.gradients,
-            unguarded=Unguarded(names=frozenset(options.ignore), places=recorded.kept),
-        )
-
-    leaves = [*loaded.module.parameters(), *loaded.flat_inputs()]
-    recorded.is_watched = True
-    run()
-    recorded.is_watched = False
-    refuse_what_ran(recorded, loaded.name)
-    recorded.functions = recorded.executed.list_functions()
-    state = guard()
-    may_go_on = leaves_graph(run_followed)
-    if kept := state.find_kept():
-        recorded.kept = kept
-        state = guard()
-        run()
-    if changed := state.find_change():
-        name = state.name_change()
-        raise refuse_changes(loaded.name, changed, name)
-    if may_go_on and loaded.has_autograd:
-        if isinstance(recorded, FollowedCall):
-            raise refuse_open_graph(loaded.name)
-        raise _IsFollowed(tuple(grads))
-    if recorded.uses_gradients(loaded):
-        leaves += state.tensors
-        unique = {id(leaf): leaf for leaf in leaves}
-        found, recorded.found = recorded.found, []  # or what is planted would be taken away
-        for leaf, grad in found:
-            leaf.grad = grad
-        recorded.gradients = find_gradients(run_inside, unique.values())
-        recorded.found = found
-        refuse_gradients_of(loaded.flat_inputs(), recorded.gradients, loaded.name)
-        if recorded.gradients.read:
-            raise refuse_read_gradient(loaded.name, recorded.gradients.read[0])
-    return state
 
 
 def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:

@@ -129,7 +129,7 @@ def measure_call(
 
 
 def _bind(function: Any, args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A method with its object, of which it is said to be."""
+    """A method with its object, named as a method."""
     names = function.__code__.co_varnames
     if isinstance(function, FunctionType) and args and names[:1] == ("self",):
         return MethodType(function, args[0]), args[1:]

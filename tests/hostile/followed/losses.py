@@ -198,7 +198,7 @@ def infinite_losses(take: Take) -> Any:
 
 
 @program(replayed=4)
-def results_that_nobody_needs(take: Take) -> Any:
+def results_that_no_loss_uses(take: Take) -> Any:
     call = take(make_net(), rows(0))
     held = [call(rows(seed)) for seed in range(6)]
     known = weakref.ref(held[-1])

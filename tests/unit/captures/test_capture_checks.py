@@ -1,6 +1,5 @@
 """A capture checks itself against the original: when, what it hands out, and what it says."""
 
-import functools
 import itertools
 import warnings
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from torch import Tensor, library, nn
 import ftax
 from ftax.captures import checks
 from ftax.captures.schedule import Schedule
+from support.captures import Hidden
 from support.small_models import normal
 
 pytestmark = pytest.mark.usefixtures("record_at_once")
@@ -20,17 +20,7 @@ pytestmark = pytest.mark.usefixtures("record_at_once")
 X = normal(3, 4)
 
 
-class Hidden:
-    """A factor that no guard can see."""
-
-    def __init__(self) -> None:
-        self.place = [2.0]
-        self.read = functools.lru_cache(lambda: self.place[0])
-
-    def set(self, factor: float) -> None:
-        self.place[0] = factor
-        self.read.cache_clear()
-
+class HiddenFactor(Hidden):
     def __call__(self, x: Tensor) -> Tensor:
         memoryview(COUNT)[0] += 1
         return x * self.read()
@@ -40,7 +30,7 @@ COUNT = bytearray(1)
 
 
 def capture_hidden(**options: Any) -> tuple[Any, Callable[[float], None]]:
-    hidden = Hidden()
+    hidden = HiddenFactor()
     with torch.no_grad():
         return ftax.capture(lambda x: hidden(x), X, ignore=("COUNT",), **options), hidden.set
 

@@ -46,7 +46,7 @@ def test_a_reader_sees_tables_and_frames(tmp_path: Path) -> None:
         "all: 600 µs", "train.py:80 <module>", "train.py:41 step", "nn/loss.py:7 forward",
     ]  # fmt: skip
     assert [frame[2] for frame in seen["frames"]] == [
-        "frame library", "frame users", "frame users", "frame library",
+        "frame package", "frame users", "frame users", "frame package",
     ]  # fmt: skip
     assert [float(frame[1][:-1]) for frame in seen["frames"]] == pytest.approx(
         [100, 500 / 6, 400 / 6, 300 / 6]

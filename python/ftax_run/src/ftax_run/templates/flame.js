@@ -25,7 +25,7 @@ function describeFrame(frame) {
 
 function drawFrame(frame, left, width, isCaller) {
   const isUsers = frame.place >= 0 && values.places[frame.place][IS_USERS];
-  const node = make("button", `frame ${isUsers ? "users" : "library"}${isCaller ? " caller" : ""}`);
+  const node = make("button", `frame ${isUsers ? "users" : "package"}${isCaller ? " caller" : ""}`);
   const words = describeFrame(frame);
   node.type = "button";
   node.tabIndex = isUsers || frame === flame.focus ? 0 : -1;  // keys reach the program's own lines

@@ -1,0 +1,118 @@
+"""Runs a call before it is recorded, and notes what it does: which code runs, what it leaves in
+Python, what becomes of gradients, and whether autograd goes on from its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from ftax.captures import host_reads
+from ftax.captures.autograd_left import leaves_graph
+from ftax.captures.followed_call import FollowedCall, draw_grads
+from ftax.captures.gradients import (
+    find_gradients,
+)
+from ftax.captures.guards import GuardedState, guard_state
+from ftax.captures.kept_tensors import Unguarded
+from ftax.captures.options import Options
+from ftax.captures.passes import Grads
+from ftax.captures.recorded import Recorded
+from ftax.captures.refusals import (
+    refuse_changes,
+    refuse_gradients_of,
+    refuse_open_graph,
+    refuse_read_gradient,
+    refuse_what_ran,
+)
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model
+from ftax.tape.tape import preserve_state
+
+
+class IsFollowed(Exception):
+    """Autograd goes on from what the call returns; ``grads`` are like those that it would bring."""
+
+    def __init__(self, grads: Grads) -> None:
+        super().__init__()
+        self.grads = grads
+
+
+def look_at(
+    loaded: LoadedModel,
+    recorded: Recorded,
+    roots: Mapping[str, object],
+    options: Options,
+) -> GuardedState:
+    """Run the call and note what ran, which tensors it leaves in Python, and what becomes of
+    gradients; refuse one that changes what else Python keeps, or whose result autograd would have
+    to follow. What Python keeps after it."""
+
+    grads: list[torch.Tensor] = []
+
+    def run() -> None:
+        with preserve_state(loaded), loaded.guard():
+            call_model(loaded.call)
+        if options.reset is not None:
+            loaded.prepare()
+
+    def run_followed() -> list[torch.Tensor]:
+        recorded.is_followed = True
+        run_inside(host_reads.watch_memory_reads(recorded.reads))
+        recorded.is_followed = False
+        followed, recorded.followed = recorded.followed, []  # or its graph would live on
+        grads.extend(draw_grads(followed))
+        return followed
+
+    def run_inside(mode: AbstractContextManager[Any]) -> None:
+        recorded.mode = mode
+        run()
+        recorded.mode = nullcontext()
+
+    def guard() -> GuardedState:
+        return guard_state(
+            roots,
+            recorded.executed,
+            loaded.device,
+            functions=recorded.functions,
+            has_autograd=loaded.has_autograd and not recorded.hands_gradients,
+            gradients=None
+            if recorded.uses_gradients(loaded) or recorded.hands_gradients
+            else recorded.gradients,
+            unguarded=Unguarded(names=frozenset(options.ignore), places=recorded.kept),
+        )
+
+    leaves = [*loaded.module.parameters(), *loaded.flat_inputs()]
+    recorded.is_watched = True
+    run()
+    recorded.is_watched = False
+    refuse_what_ran(recorded, loaded.name)
+    recorded.functions = recorded.executed.list_functions()
+    state = guard()
+    may_go_on = leaves_graph(run_followed)
+    if kept := state.find_kept():
+        recorded.kept = kept
+        state = guard()
+        run()
+    if changed := state.find_change():
+        name = state.name_change()
+        raise refuse_changes(loaded.name, changed, name)
+    if may_go_on and loaded.has_autograd:
+        if isinstance(recorded, FollowedCall):
+            raise refuse_open_graph(loaded.name)
+        raise IsFollowed(tuple(grads))
+    if recorded.uses_gradients(loaded):
+        leaves += state.tensors
+        unique = {id(leaf): leaf for leaf in leaves}
+        found, recorded.found = recorded.found, []  # or what is planted would be taken away
+        for leaf, grad in found:
+            leaf.grad = grad
+        recorded.gradients = find_gradients(run_inside, unique.values())
+        recorded.found = found
+        refuse_gradients_of(loaded.flat_inputs(), recorded.gradients, loaded.name)
+        if recorded.gradients.read:
+            raise refuse_read_gradient(loaded.name, recorded.gradients.read[0])
+    return state
