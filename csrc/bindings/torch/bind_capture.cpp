@@ -50,6 +50,8 @@ void bind_capture(py::module_& m) {
            "Copies what is not there already; the places that were copied.")
       .def("give_back", &OwnInputs::give_back, py::arg("given"), py::arg("places"),
            py::call_guard<py::gil_scoped_release>());
+  m.def("copy_each", &copy_each, py::arg("tensors"), py::call_guard<py::gil_scoped_release>(),
+        "A copy of each, in memory of its own.");
   py::class_<GraphArguments>(m, "GraphArguments", make_collectable<GraphArguments>())
       .def(py::init<py::tuple, std::vector<size_t>>(), py::arg("args"), py::arg("inputs"))
       .def("match", &GraphArguments::match, py::arg("args"),

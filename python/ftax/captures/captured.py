@@ -407,7 +407,7 @@ class Captured(Wraps, StandIn):
 
     def stats(self) -> CaptureStats:
         """How calls were answered so far, and what that took."""
-        return self._ledger.make_stats(self.memory_bytes)
+        return self._ledger.make_stats(self.memory_bytes, self._recordings.from_tape)
 
     @property
     def recordings(self) -> int:

@@ -31,6 +31,7 @@ def capture(
     on_miss: OnMiss = "capture",
     max_bytes: int | None = None,
     borrow: bool = False,
+    depth: int = 1,
     audit: bool = True,
     ignore: Sequence[str] = (),
     reset: Callable[[], object] | None = None,
@@ -63,6 +64,8 @@ def capture(
             until the next call, which writes over it. `inputs` of the capture are then those that
             the graph reads: write new values into them, and call with them. On a CPU there are no
             copies anyway.
+        depth: on a GPU, how many calls may wait for their backward pass and still be CUDA graphs:
+            each takes memory for what it saves. Further ones are replayed from C++.
         audit: now and then run the original beside a replay, from the same state, and compare: at
             the 2nd, 4th, 8th ... call of a recording, then in 1 % of the time. Where they differ,
             a warning says so and the original is called from then on.
@@ -91,6 +94,7 @@ def capture(
         on_miss=on_miss,
         max_bytes=max_bytes,
         borrow=borrow,
+        depth=depth,
         audit=audit,
         ignore=ignore if isinstance(ignore, str) else tuple(ignore),
         reset=reset or (what.reset if isinstance(what, Step) else None),

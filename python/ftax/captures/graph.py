@@ -153,6 +153,7 @@ class _Outputs:
     ) -> list[torch.Tensor]:
         """The results of the replay before at these places."""
         found = dict(self.kept)
+        alone: dict[int, torch.Tensor] = {}
         for place, (source, view) in self.of_inputs.items():
             given = inputs[source]
             if view is None:
@@ -165,7 +166,7 @@ class _Outputs:
                 found.update(results)
                 continue
             if len(results) == 1 and memory.numel() == next(iter(results.values())).numel():
-                found.update({place: result.clone() for place, result in results.items()})
+                alone.update(results)
                 continue
             copy = memory.clone()
             found.update(
@@ -174,6 +175,7 @@ class _Outputs:
                     for place, item in results.items()
                 }
             )
+        found.update(zip(alone, _core.copy_each(list(alone.values())), strict=True))
         return [found[place] for place in places]
 
 
@@ -196,12 +198,12 @@ def _group(
             grouped.kept[place] = output
         else:
             key = (storage, output.dtype)
-            made.setdefault(key, (_see_whole(output), {}))[1][place] = _see_memory(output)
+            made.setdefault(key, (_see_whole(output), {}))[1][place] = see_memory(output)
     grouped.made = list(made.values())
     return grouped
 
 
-def _see_memory(tensor: torch.Tensor) -> torch.Tensor:
+def see_memory(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor of the same memory that was not made under inference mode, which could not be
     written or followed by autograd outside it."""
     with torch.inference_mode(False):

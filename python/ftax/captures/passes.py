@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ftax import _core
-from ftax.captures.program import TapeReplay
+from ftax.captures.program import Replay, TapeReplay
 from ftax.errors import UnsupportedError
 from ftax.steps.writes import list_storages
 from ftax.tape.capture import list_output_slots
@@ -64,6 +64,7 @@ class Backward:
     """A backward pass for gradients of one layout.
 
     Attributes:
+        tape: of it.
         replay: given what was saved, inputs, and gradients.
         saved: what of it, as in `Passes.saved`.
         inputs: which tensors of the call it is given.
@@ -71,7 +72,8 @@ class Backward:
         shared: which gradients lie in memory of others, or of what the pass is given.
     """
 
-    replay: TapeReplay
+    tape: _core.Tape
+    replay: Replay
     saved: tuple[int, ...]
     inputs: tuple[int, ...]
     made: tuple[bool, ...]
@@ -164,10 +166,12 @@ def cut(
         *((inputs[place], tensors[place]) for place in used_inputs),
         *zip(of_grads, present, strict=True),
     ]
-    replay = TapeReplay(tape.part(end, len(calls), given, grad_slots))
+    tape_of_grads = tape.part(end, len(calls), given, grad_slots)
+    replay = TapeReplay(tape_of_grads)
     replay.places = list(range(len(grad_slots)))
     found = replay([item for _, item in given])
     backward = Backward(
+        tape=tape_of_grads,
         replay=replay,
         saved=tuple(before[slot] for slot in saved),
         inputs=used_inputs,

@@ -143,6 +143,15 @@ class Program:
         return False
 
     @property
+    def memory_bytes(self) -> int:
+        """That it holds, on a CPU about."""
+        return self.replay.memory_bytes
+
+    def close(self) -> None:
+        """Before it is let go of."""
+        self.replay.close()
+
+    @property
     def contents(self) -> str:
         """What is replayed."""
         return f"{self.kind} of {self.operators} operator calls"

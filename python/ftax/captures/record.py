@@ -29,10 +29,11 @@ from ftax.captures.gradients import (
     is_weight,
     keep_gradients,
 )
-from ftax.captures.guards import guard_state
+from ftax.captures.graph_passes import GraphPasses
+from ftax.captures.guards import GuardedState, guard_state
 from ftax.captures.kept_tensors import Unguarded
 from ftax.captures.options import Options
-from ftax.captures.passes import Backward, Grads, cut
+from ftax.captures.passes import Backward, Grads, Passes, cut
 from ftax.captures.program import Kind, Program, Replay, TapeReplay
 from ftax.captures.recorded import Recorded
 from ftax.captures.refusals import (
@@ -45,6 +46,7 @@ from ftax.captures.refusals import (
     refuse_transform,
     say_unsettled,
 )
+from ftax.captures.transfers import bake_transfers
 from ftax.captures.watched_runs import IsFollowed, look_at
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
 from ftax.runtimes.workspace import Workspace
@@ -137,6 +139,9 @@ def record_backward(
         program.make_input(place) if item is None else item for place, item in enumerate(tensors)
     ]
     args, kwargs = program.signature.fill(given)
+    request = dataclasses.replace(
+        request, options=dataclasses.replace(request.options, kind="tape")
+    )
     cast = find_cast(program.passes.drawn[0].device.type)
     refuse_modes(request.name)
     with (
@@ -230,8 +235,6 @@ def _record(
         if objects := _find_written_objects((args, kwargs), module.written, is_data):
             raise _WritesObjects(objects)
         chosen = _choose_kind(options.kind, loaded.device)
-        if grads:
-            chosen = _choose_followed_kind(options.kind, name)
         if chosen == "graph" and not request.is_alone:
             raise OtherThreads(
                 f"cannot capture {name}: to make a CUDA graph changes how torch runs in all threads"
@@ -271,11 +274,22 @@ def _record(
         same = [index for index in taped.tape.host_reads if index not in dependent]
         baked = tuple(describe_place(taped.tape.calls[index]) for index in same)
         tape = taped.tape.without_host_reads(dependent)
+        graphs: list[GraphPasses] = []
+        warnings = [*loaded.warnings, *taped.warnings]
         passes = None
         if isinstance(recorded, FollowedCall):
+            if torch.device(loaded.device).type == "cuda":
+                tape = bake_transfers(loaded, tape)
             with preserve_state(loaded):
                 passes = cut(tape, tensors, grads, recorded.shape, name)
-        replay = _make_replay(chosen, workspace, tape, request)
+            replay: Replay = TapeReplay(tape)
+            if chosen == "graph":
+                graphs = _make_graphs(
+                    workspace, passes, tensors, tuple(module.written), settled, options, warnings
+                )
+                chosen = "graph" if graphs else "tape"
+        else:
+            replay = _make_replay(chosen, workspace, tape, request)
         kept = len(dependent)
         replay.places = recorded.list_places(kept, len(tape.output_slots))
         replay.borrow(recorded.list_gradients())
@@ -322,14 +336,14 @@ def _record(
         "operators": len(tape),
         "baked": baked,
         "checked": tuple(checked),
-        "warnings": tuple(dict.fromkeys((*loaded.warnings, *taped.warnings))),
+        "warnings": tuple(dict.fromkeys(warnings)),
         "unsettled": say_unsettled(changed, is_lost=not state.holds_all(written, tensors)),
         "given": tensors,
         "result_bytes": sum(item.numel() * item.element_size() for item in taped.reference),
     }
     if passes is None or not isinstance(recorded, FollowedCall):
         return Program(replay=replay, tree=tree, leaves=recorded.leaves, **facts)
-    return make_followed(passes, recorded, facts)
+    return make_followed(passes, recorded, facts, graphs)
 
 
 def _find_check_inputs(
@@ -405,13 +419,25 @@ def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:
     return "graph" if on_gpu else "tape"
 
 
-def _choose_followed_kind(kind: Literal["auto", "tape", "graph"], name: str) -> Kind:
-    if kind == "graph":
-        raise UnsupportedError(
-            f"cannot capture {name} as a CUDA graph, since autograd goes on from its result: leave "
-            "kind out, and its forward and backward pass are replayed from C++"
-        )
-    return "tape"
+def _make_graphs(
+    workspace: Workspace,
+    passes: Passes,
+    tensors: Sequence[torch.Tensor],
+    written: Sequence[torch.Tensor],
+    state: GuardedState,
+    options: Options,
+    warnings: list[str],
+) -> list[GraphPasses]:
+    """Pairs of CUDA graphs; none where one cannot be and was not asked for: a warning says why."""
+    loaded = workspace.loaded
+    try:
+        refuse_shared_state(tensors, written, state.tensors, loaded.name)
+        return [GraphPasses(workspace, passes, tensors) for _ in range(options.depth)]
+    except UnsupportedError as error:
+        if options.kind == "graph":
+            raise
+        warnings.append(f"replayed from C++, not as CUDA graphs: {error}")
+        return []
 
 
 def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape, request: Request) -> Replay:

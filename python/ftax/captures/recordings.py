@@ -80,7 +80,13 @@ class Recordings:
     @property
     def memory_bytes(self) -> int:
         """That they hold; of a tape's memory an estimate."""
-        return sum(program.replay.memory_bytes for program in self.programs)
+        return sum(program.memory_bytes for program in self.programs)
+
+    @property
+    def from_tape(self) -> int:
+        """Replays of the tape in place of a graph that a call before still held."""
+        programs = self.programs
+        return sum(item.from_tape for item in programs if isinstance(item, FollowedProgram))
 
     def explain_original(self, kind: CallKind) -> str:
         """Why the original answers this call, for which no recording fits; "": record it."""
@@ -220,4 +226,4 @@ class Recordings:
             for kind in self.kinds:
                 if program in kind.programs:
                     kind.programs.remove(program)
-        program.replay.close()
+        program.close()

@@ -1,0 +1,117 @@
+"""Both passes of a call that autograd follows, as CUDA graphs that work in one memory.
+
+What the forward pass saves stays in that memory until its backward pass has run. A call in between
+needs other memory: another pair of graphs, or the tape.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from ftax.captures.graph import GraphReplay, check_layouts, find_launch, see_memory
+from ftax.captures.passes import Backward, Layout, Passes
+from ftax.runtimes.cuda_graph import require_cuda_build
+from ftax.runtimes.replays import check_on_both_inputs
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.tensors import make_like
+from ftax.tape.capture import (
+    CapturedGraph,
+    GraphMemory,
+    capture_tape,
+    refuse_host_outputs,
+)
+from ftax.tape.tape import preserve_state
+
+
+class Lease:
+    """A call holds the memory for as long as this lives."""
+
+    __slots__ = ("__weakref__",)
+
+
+class GraphPasses:
+    """The graph of a forward pass, and those of its backward passes.
+
+    Attributes:
+        inputs: from which they read.
+        saved: by the forward pass, by place as in `Passes.saved`.
+        backwards: by the layout of the gradients.
+        memory_bytes: that they hold.
+    """
+
+    def __init__(self, workspace: Workspace, passes: Passes, inputs: Sequence[torch.Tensor]):
+        """Capture both passes on copies of ``inputs``. Raises UnsupportedError for what a graph
+        cannot hold."""
+        require_cuda_build()
+        loaded = workspace.loaded
+        check_layouts(inputs, loaded.name)
+        self._device = torch.device(loaded.device)
+        self._memory = GraphMemory()  # of no other call: its replays would write what is saved
+        self._lease: weakref.ref[Lease] | None = None
+        self.memory_bytes = 0
+        torch.cuda.empty_cache()  # as capturing does
+        before = torch.cuda.memory_reserved(self._device)
+        self.inputs = [make_like(item) for item in inputs]
+        with preserve_state(loaded):
+            captured = capture_tape(
+                passes.forward.copy(), self.inputs, loaded.device, self._memory,
+                prepare=loaded.prepare,
+            )  # fmt: skip
+        outputs = captured.buffers.outputs
+        results = outputs[: passes.results]
+        refuse_host_outputs(results, loaded.name)
+        self.forward = self._make_replay(captured, results)
+        # The tape of a backward pass, outside of inference mode, may be given them too.
+        values = [see_memory(i) if i.is_inference() else i for i in outputs[passes.results :]]
+        self.saved = dict(zip(passes.saved, values, strict=True))
+        self.backwards: dict[Layout, Backward] = {}
+        for layout, backward in passes.backwards.items():
+            self.add(layout, backward, [like.make() for like in passes.drawn])
+        self.memory_bytes = max(0, torch.cuda.memory_reserved(self._device) - before)
+        check_on_both_inputs(
+            workspace, lambda given: self._run_both(passes, given), name="the captured graphs"
+        )
+
+    def add(self, layout: Layout, backward: Backward, grads: Sequence[torch.Tensor]) -> None:
+        """Capture one more backward pass, whose gradients lie like these."""
+        given = [self.saved[place] for place in backward.saved]
+        given += [self.inputs[place] for place in backward.inputs]
+        given += [torch.empty_like(item) for item in grads]
+        captured = capture_tape(backward.tape.copy(), given, str(self._device), self._memory)
+        outputs = captured.buffers.outputs
+        refuse_host_outputs(outputs, "this backward pass")
+        self.backwards[layout] = replace(backward, replay=self._make_replay(captured, outputs))
+
+    def take(self) -> Lease | None:
+        """The right to replay; None while a backward pass may still need what is saved."""
+        if self._lease is not None and self._lease() is not None:
+            return None
+        lease = Lease()
+        self._lease = weakref.ref(lease)
+        return lease
+
+    def close(self) -> None:
+        """Wait for what is in flight: its memory must not be freed before."""
+        torch.cuda.synchronize(self._device)
+
+    def _make_replay(self, captured: CapturedGraph, results: Sequence[torch.Tensor]) -> GraphReplay:
+        buffers = replace(captured.buffers, outputs=tuple(results))
+        captured = replace(captured, buffers=buffers)
+        launch = find_launch(captured)
+        made = GraphReplay(
+            captured, self._device, launch=launch, borrows=False, memory=self._memory
+        )
+        made.places = list(range(len(results)))
+        return made
+
+    def _run_both(self, passes: Passes, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Results and gradients, as the recorded call gives them."""
+        tensors, grads = list(given[: len(self.inputs)]), given[len(self.inputs) :]
+        results = list(self.forward(tensors))
+        (backward,) = self.backwards.values()
+        found = backward.run(self.saved, self.inputs, list(grads))
+        return results + [item for item in found if item is not None]
