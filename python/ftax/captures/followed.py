@@ -196,8 +196,8 @@ class FollowedProgram(Program):
                 item.add(layout, backward, present)
 
     def _choose_backward(self, layout: Layout, graphs: GraphPasses | None) -> Backward | None:
-        known = self.passes.backwards.get(layout)
-        return known if graphs is None else graphs.backwards.get(layout, known)
+        """Of a graph another graph: a tape would look for a seed of attention on the host."""
+        return (graphs or self.passes).backwards.get(layout)
 
     def _run_as_drawn(
         self,
