@@ -86,7 +86,9 @@ class GraphPasses:
         given = backward.choose(self.saved, self.inputs, grads)
         # Of attention a capture leaves the seed on the device, where other runs would not read it.
         on_host = {place: self.saved[place].cpu() for place in self._passes.saved_on_host}
-        rehearsal = backward.record(backward.choose({**self.saved, **on_host}, self.inputs, grads))
+        rehearsed = backward.choose({**self.saved, **on_host}, self.inputs, grads)
+        rehearsal = backward.record(rehearsed)
+        rehearsal.bind_inputs(rehearsed)
         captured = capture_tape(
             backward.record(given), given, str(self._device), self._memory, rehearsal=rehearsal
         )
