@@ -382,14 +382,18 @@ def _find_written_objects(
 
 def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
     other = find_other_replay(loaded, taped)
-    if other is not None:
-        raise host_reads.explain_failure(
-            loaded,
-            UnsupportedError(
-                f"a replay does not give its bits ({other.describe()}), though it gives them "
-                "itself each time"
-            ),
+    if other is None:
+        return
+    why = "though it gives them itself each time"
+    goes_back = any("convolution_backward" in name for name in taped.tape.operators)
+    if goes_back and loaded.device != "cpu" and not torch.backends.cudnn.deterministic:
+        why = (
+            "as cuDNN's convolutions may add up gradients in any order: set "
+            "torch.backends.cudnn.deterministic = True"
         )
+    raise host_reads.explain_failure(
+        loaded, UnsupportedError(f"a replay does not give its bits ({other.describe()}), {why}")
+    )
 
 
 def _find_leaves(*starts: object) -> list[torch.Tensor]:
