@@ -242,7 +242,7 @@ def _record(
             )
         settled = look_at(loaded, recorded, roots, request.options)
         workspace = Workspace(loaded)
-        makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name)
+        makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name, recorded.find_print)
         try:
             taped = workspace.taped
         except UnsupportedError as error:
@@ -250,17 +250,19 @@ def _record(
                 raise refuse_kept(name, recorded.kept[0].name) from error
             if transform := recorded.executed.transform:
                 raise refuse_transform(name, transform) from error
-            raise host_reads.explain_failure(workspace.loaded, error) from error
+            raise recorded.explain_failure(workspace.loaded, error) from error
         if recorded.executed.restoring and draws_random_numbers(taped.tape):
             raise refuse_seeding(name, recorded.executed.restoring)
-        _require_same_bits(workspace.loaded, taped)
+        _require_same_bits(workspace.loaded, recorded, taped)
         if makes_sizes:
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
         dependent = find_dependent_reads(taped.tape)
         if dependent and options.on_host_read == "refuse":
             known = host_reads.list_library_reads(workspace.loaded, taped.tape, dependent)
             if others := [index for index in dependent if index not in known]:
-                refusal = host_reads.refuse(workspace.loaded, taped.tape, others)
+                refusal = host_reads.refuse(
+                    workspace.loaded, taped.tape, others, recorded.find_print
+                )
                 raise UnsupportedError(f"{refusal}{recorded.hint}")
         if used := recorded.find_used_again(taped.tape):
             raise refuse_kept(name, used)
@@ -366,10 +368,10 @@ def _find_written_objects(
     )
 
 
-def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
+def _require_same_bits(loaded: LoadedModel, recorded: Recorded, taped: Taped) -> None:
     other = find_other_replay(loaded, taped)
     if other is not None:
-        raise host_reads.explain_failure(
+        raise recorded.explain_failure(
             loaded,
             UnsupportedError(
                 f"a replay does not give its bits ({other.describe()}), though it gives them "

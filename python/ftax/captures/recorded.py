@@ -23,7 +23,8 @@ from ftax.captures.gradients import Gradients
 from ftax.captures.kept_tensors import KeptTensor
 from ftax.captures.names import list_names
 from ftax.captures.program import TENSOR, Read, is_made
-from ftax.captures.returned_reads import NAMES, Call, Number, find_returned_reads
+from ftax.captures.returned_reads import NAMES, Call, Number, Use, find_returned_reads
+from ftax.errors import UnsupportedError
 from ftax.steps.kept_python import read_draws
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.reach import is_library
@@ -65,6 +66,7 @@ class Recorded:
         self.functions: list[FunctionType] = []  # that live and have code that ran
         self.reads = host_reads.MemoryReads()
         self.read_later: Call | None = None  # numbers that it returns
+        self.number_uses: Sequence[Use] = ()  # of others that it reads
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """Its results, gradients, and tensors that it leaves in Python."""
@@ -117,7 +119,7 @@ class Recorded:
     def hint(self) -> str:
         """What is worth knowing of a refused read."""
         plain = [leaf for leaf in self.leaves if isinstance(leaf, bool | int | float)]
-        if not plain:
+        if not plain or any(self.find_print(item.read) for item in self.number_uses):
             return ""
         return (
             f". It returns a number ({plain[0]!r}): return the tensor, and call .item() on what "
@@ -148,13 +150,13 @@ class Recorded:
     def find_returned_reads(self, run: Callable[[], None]) -> None:
         """From now on give the numbers that are read of tensors and only returned as tensors.
         ``run`` runs the call."""
-        returns_numbers = any(isinstance(leaf, bool | int | float) for leaf in self.leaves)
+        has_numbers = any(isinstance(leaf, bool | int | float) for leaf in self.leaves)
         own = [
             (code, space)
             for code, space in self.executed.spaces
             if not is_library(code.co_filename) and not NAMES.isdisjoint(code.co_names)
         ]
-        if not returns_numbers or not own:
+        if not own or not (has_numbers or self.executed.printing):
             return
         # Other threads would meet what stands in the place of `float`.
         spaces = {id(space): space for _, space in own} if self._is_alone else {}
@@ -163,11 +165,21 @@ class Recorded:
             self.read_later = call
             run()
 
+        found: Call | None = None
         try:
-            found = find_returned_reads(make_run, [*spaces.values()], self.name)
+            found, self.number_uses = find_returned_reads(make_run, [*spaces.values()], self.name)
         finally:
-            self.read_later = None
-        self.read_later = found
+            self.read_later = found
+
+    def explain_failure(self, loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
+        """Why it could not be recorded."""
+        return host_reads.explain_failure(loaded, error, self.find_print, self.executed.text)
+
+    def find_print(self, line: str) -> str:
+        """The line that prints what is read at ``line``, if any does."""
+        lines = [line, *(item.use for item in self.number_uses if item.read == line)]
+        places = self.executed.printing
+        return next((item for item in lines if any(p.holds(item) for p in places)), "")
 
     def uses_gradients(self, loaded: LoadedModel) -> bool:
         """Without autograd too: an optimizer drops gradients, and evolution strategies assign

@@ -13,7 +13,7 @@ import dis
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -83,6 +83,7 @@ class _Read:
     """One, with what was given in its place; ``is_list``: a list of numbers."""
 
     site: Site
+    line: str
     given: Any
     number: Number
     is_list: bool
@@ -99,17 +100,24 @@ class _Read:
         return bool if self.number.tensor.dtype == torch.bool else int
 
 
+class Use(NamedTuple):
+    """The line that reads a number, and the one that uses it; "" where it is kept."""
+
+    read: str
+    use: str
+
+
 class Reads:
     """Lets the numbers of one run be read, each in the way that ``kind`` says.
 
     Attributes:
         made: reads, in order.
-        used: where numbers were read that were used, and the lines that did.
+        used: where numbers were read that were used: the lines of the read and of the use.
     """
 
-    def __init__(self, kind: Kind, spaces: Sequence[Space], skipped: set[Site]) -> None:
+    def __init__(self, kind: Kind, spaces: Sequence[Space], skipped: Container[Site]) -> None:
         self.made: list[_Read] = []
-        self.used: dict[Site, str] = {}
+        self.used: dict[Site, Use] = {}
         self._kind, self._spaces, self._skipped = kind, spaces, skipped
         self._thread = threading.get_ident()
         self.is_reading = False
@@ -137,11 +145,12 @@ class Reads:
             for read in self.made:
                 returned = sum(leaf is read.given for leaf in leaves)
                 if sys.getrefcount(read.given) > 2 + returned or (read.is_list and returned > 1):
-                    kept.append(read.site)
+                    kept.append(read)
             if not kept:
                 return
             gc.collect()  # it may have been a cycle that is over
-        self.used.update(dict.fromkeys(kept, ""))
+        for read in kept:
+            self.used.setdefault(read.site, Use(read.line, ""))
 
     @contextmanager
     def _replace_methods(self) -> Iterator[None]:
@@ -213,23 +222,27 @@ class Reads:
         self.is_reading = True
         try:
             with torch.no_grad():
-                given, number = self._plant(site, tensor, convert)
-            self.made.append(_Read(site, given, number, is_list))
+                line = find_line(frame)
+                given, number = self._plant(partial(self._note, site, line), tensor, convert)
+            self.made.append(_Read(site, line, given, number, is_list))
         finally:
             self.is_reading = False
         return given
 
     def _plant(
-        self, site: Site, tensor: torch.Tensor, convert: Callable[[torch.Tensor], Any]
+        self,
+        note: Callable[[FrameType], None],
+        tensor: torch.Tensor,
+        convert: Callable[[torch.Tensor], Any],
     ) -> tuple[Any, Number]:
         if self._kind == "as it is":
             return convert(tensor), Number(tensor, convert)
         if self._kind == "another":
             return convert(_change(tensor)), Number(tensor, convert)
-        return _Unusable(partial(self._note, site)), Number(tensor.clone(), convert)
+        return _Unusable(note), Number(tensor.clone(), convert)
 
-    def _note(self, site: Site, frame: FrameType) -> None:
-        self.used.setdefault(site, find_line(frame))
+    def _note(self, site: Site, line: str, frame: FrameType) -> None:
+        self.used.setdefault(site, Use(line, find_line(frame)))
 
 
 def _change(tensor: torch.Tensor) -> torch.Tensor:
@@ -288,7 +301,7 @@ class _Run(NamedTuple):
 class Probe:
     """Called in the place of a call: runs it, and keeps what it did."""
 
-    def __init__(self, kind: Kind, spaces: Sequence[Space], skipped: set[Site]) -> None:
+    def __init__(self, kind: Kind, spaces: Sequence[Space], skipped: Container[Site]) -> None:
         self.reads = Reads(kind, spaces, skipped)
         self.run: _Run | None = None
         self._path: list[tuple[str, CodeType, int]] = []
@@ -338,11 +351,11 @@ class Probe:
 
 def find_returned_reads(
     run: Callable[[Call], None], spaces: Sequence[Space], name: str
-) -> Call | None:
+) -> tuple[Call | None, list[Use]]:
     """Calls it with `Number` in the place of numbers that it reads of tensors and only returns;
-    None where there are none. ``run`` makes the call in the way that it is given; ``spaces``:
-    globals of its code; ``name``: of it, in messages."""
-    skipped: set[Site] = set()
+    None where there are none. And what becomes of the others. ``run`` makes the call in the way
+    that it is given; ``spaces``: globals of its code; ``name``: of it, in messages."""
+    skipped: dict[Site, Use] = {}
 
     def probe(kind: Kind) -> Probe:
         made = Probe(kind, spaces, skipped)
@@ -355,13 +368,13 @@ def find_returned_reads(
         found = probe("unusable")
         if not found.reads.used:
             break
-        skipped |= found.reads.used.keys()
+        skipped |= found.reads.used
     if expected is None or found.run is None or found.reads.used:
-        return None
+        return None, [*skipped.values()]
     numbers = [item for item in found.run.leaves if isinstance(item, Number)]
     another = probe("another").run
     if not numbers or another is None or not _is_like(found.run, expected, another):
-        return None
+        return None, [*skipped.values()]
 
     def call(what: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         reads = Reads("unusable", spaces, skipped)
@@ -369,13 +382,14 @@ def find_returned_reads(
             return pytree.tree_unflatten(*reads.call(what, args, kwargs))
         finally:
             if reads.used:
+                use = next(iter(reads.used.values()))
                 raise UnsupportedError(
-                    f"cannot capture {name}: it reads a number of a tensor, which it only returns "
-                    f"in some calls, and uses in others ({next(iter(reads.used.values()))}): "
+                    f"cannot capture {name}: at {use.read} it reads a number of a tensor, which it "
+                    f"only returns in some calls, and uses in others ({use.use or 'it is kept'}): "
                     "return the tensor, and read it of what the capture gives"
                 )
 
-    return call
+    return call, [*skipped.values()]
 
 
 def _is_like(found: _Run, expected: _Run, another: _Run) -> bool:
