@@ -45,6 +45,7 @@ from ftax.captures.refusals import (
     refuse_transform,
     say_unsettled,
 )
+from ftax.captures.returned_reads import Call
 from ftax.captures.watched_runs import IsFollowed, look_at
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
 from ftax.runtimes.workspace import Workspace
@@ -112,16 +113,17 @@ def _record_as_it_is(
     backward pass recorded with it: both are found by trying."""
     objects: set[int] = set()
     grads: Grads = ()
+    call: Call | None = None
     while True:
         try:
             return _record(
                 what, args, kwargs, request, lambda item: is_data(item) and id(item) not in objects,
-                grads,
+                grads, call,
             )  # fmt: skip
         except _WritesObjects as found:
             objects.update(found.objects)
         except IsFollowed as found:
-            grads = found.grads
+            grads, call = found.grads, found.call
 
 
 def record_backward(
@@ -138,6 +140,11 @@ def record_backward(
     ]
     args, kwargs = program.signature.fill(given)
     cast = find_cast(program.passes.drawn[0].device.type)
+    if program.call is not None and not request.is_alone:
+        raise OtherThreads(
+            f"cannot capture {request.name}: it returns numbers, and other threads of this process "
+            "may read some meanwhile"
+        )
     refuse_modes(request.name)
     with (
         nullcontext() if request.is_alone else beside_other_threads(),
@@ -149,7 +156,7 @@ def record_backward(
             raise UnsupportedError(
                 f"cannot capture {request.name}: {changed} has changed since its forward pass"
             )
-        other = _record(what, args, kwargs, request, is_data, grads, cast)
+        other = _record(what, args, kwargs, request, is_data, grads, program.call, cast)
     if not isinstance(other, FollowedProgram) or not program.is_like(other):
         raise UnsupportedError(
             f"cannot capture {request.name}: its forward pass is not the same when it is recorded "
@@ -186,6 +193,7 @@ def _record(
     request: Request,
     is_data: Callable[[Any], bool],
     grads: Grads,
+    call: Call | None,
     cast: torch.dtype | None = None,
 ) -> Program:
     name, options = request.name, request.options
@@ -200,8 +208,9 @@ def _record(
     recorded = Recorded(what, signature, tensors, name=name, is_alone=request.is_alone)
     if grads:
         recorded = FollowedCall(
-            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads, cast=cast
-        )
+            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads, cast=cast,
+            call=call,
+        )  # fmt: skip
     check_inputs = _find_check_inputs(signature, tensors, request)
     if check_inputs is not None:
         check_inputs += tuple(map(make_like, present))
