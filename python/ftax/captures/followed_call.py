@@ -18,9 +18,10 @@ from torch.utils import _pytree as pytree
 from ftax.captures.around import OtherThreads
 from ftax.captures.names import list_names
 from ftax.captures.passes import Grads, Shape
+from ftax.captures.planted_numbers import Number
 from ftax.captures.program import TENSOR
 from ftax.captures.recorded import Recorded, is_size
-from ftax.captures.returned_reads import Call, Number
+from ftax.captures.returned_reads import Call
 from ftax.errors import UnsupportedError
 from ftax.steps.loaded import LoadedModel
 
@@ -96,7 +97,7 @@ class FollowedCall(Recorded):
         """Its own are handed to autograd."""
         return not {"grad", "backward"}.isdisjoint(list_names(self.executed.codes))
 
-    def find_returned_reads(self, run: Callable[[], None]) -> None:
+    def find_returned_reads(self, run: Callable[[], None], device: str) -> None:
         """They were found before it was known that autograd goes on."""
 
     def _run_both(self, *args: Any, **kwargs: Any) -> Any:

@@ -27,7 +27,7 @@ TENSOR = object()  # in the place of one
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadLater:
     """In the place of a number, or of a list of numbers, that is read of a tensor."""
 
     convert: Callable[[torch.Tensor], Any]
@@ -35,7 +35,7 @@ class Read:
 
 def is_made(leaf: object) -> bool:
     """Whether a leaf of a result comes from a tensor that a replay gives."""
-    return leaf is TENSOR or type(leaf) is Read
+    return leaf is TENSOR or type(leaf) is ReadLater
 
 
 _BYTES_A_CALL = 4096  # of a tape and its guards, about
@@ -89,8 +89,8 @@ class Program:
         reason: why it was recorded, where others were before.
         unsettled: what a first call makes or changes, so that this is the recording of a later
             one; "" where all calls are alike.
-        tree, leaves: of the result; among the leaves TENSOR stands for one, and `Read` for a number
-            of one.
+        tree, leaves: of the result; among the leaves TENSOR stands for one, and `ReadLater` for a
+            number of one.
         given: tensors that it was recorded with, which are not held.
         result_bytes: that a call returns.
         schedule: of the checks of its replays.
@@ -227,7 +227,7 @@ class Program:
 def _hand_out_leaf(leaf: Any, outputs: Iterator[torch.Tensor]) -> Any:
     if leaf is TENSOR:
         return next(outputs)
-    return leaf.convert(next(outputs)) if type(leaf) is Read else leaf
+    return leaf.convert(next(outputs)) if type(leaf) is ReadLater else leaf
 
 
 class TapeReplay:

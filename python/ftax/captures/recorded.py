@@ -22,8 +22,9 @@ from ftax.captures.executed import Executed, watch_code
 from ftax.captures.gradients import Gradients
 from ftax.captures.kept_tensors import KeptTensor
 from ftax.captures.names import list_names
-from ftax.captures.program import TENSOR, Read, is_made
-from ftax.captures.returned_reads import NAMES, Call, Number, Use, find_returned_reads
+from ftax.captures.planted_numbers import NAMES, Number, Scope, Use
+from ftax.captures.program import TENSOR, ReadLater, is_made
+from ftax.captures.returned_reads import Call, find_returned_reads
 from ftax.errors import UnsupportedError
 from ftax.steps.kept_python import read_draws
 from ftax.steps.loaded import LoadedModel
@@ -147,19 +148,20 @@ class Recorded:
             return self.original(*args, **kwargs)
         return self.read_later(self.original, args, kwargs)
 
-    def find_returned_reads(self, run: Callable[[], None]) -> None:
+    def find_returned_reads(self, run: Callable[[], None], device: str) -> None:
         """From now on give the numbers that are read of tensors and only returned as tensors.
         ``run`` runs the call."""
         has_numbers = any(isinstance(leaf, bool | int | float) for leaf in self.leaves)
-        own = [
-            (code, space)
+        spaces = {
+            id(space): space
             for code, space in self.executed.spaces
             if not is_library(code.co_filename) and not NAMES.isdisjoint(code.co_names)
-        ]
-        if not own or not (has_numbers or self.executed.printing):
+        }
+        if not spaces or not (has_numbers or self.executed.printing):
             return
         # Other threads would meet what stands in the place of `float`.
-        spaces = {id(space): space for _, space in own} if self._is_alone else {}
+        own = [*spaces.values()] if self._is_alone else []
+        scope = Scope(torch.device(device).type, own, {})
 
         def make_run(call: Call) -> None:
             self.read_later = call
@@ -167,9 +169,10 @@ class Recorded:
 
         found: Call | None = None
         try:
-            found, self.number_uses = find_returned_reads(make_run, [*spaces.values()], self.name)
+            found = find_returned_reads(make_run, scope, self.name)
         finally:
             self.read_later = found
+            self.number_uses = [*scope.skipped.values()]
 
     def explain_failure(self, loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
         """Why it could not be recorded."""
@@ -209,7 +212,7 @@ class Recorded:
 
 def _describe_leaf(leaf: object) -> object:
     if isinstance(leaf, Number):
-        return Read(leaf.convert)
+        return ReadLater(leaf.convert)
     return TENSOR if isinstance(leaf, torch.Tensor) else leaf
 
 

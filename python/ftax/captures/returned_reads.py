@@ -12,262 +12,30 @@ from __future__ import annotations
 import dis
 import gc
 import sys
-import threading
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
 from ftax import _core
+from ftax.captures import planted_numbers
+from ftax.captures.planted_numbers import Kind, Number, Read, Reads, Scope
 from ftax.errors import FtaxError, UnsupportedError
 from ftax.steps import echoes
 from ftax.steps.echoes import PlainMode
 from ftax.steps.reach import is_library
 from ftax.tape.recording import operator_name
-from ftax.tape.waits import READS, find_line
+from ftax.tape.waits import READS
 
-Space = dict[str, Any]  # globals of a module
-Site = tuple[CodeType, int]  # an instruction
 Call = Callable[[Callable[..., Any], Any, Any], Any]  # what it returns, of these arguments
-Kind = Literal["as it is", "another", "unusable"]
 
-_METHODS: tuple[str, ...] = ("item", "tolist")
-_CONVERSIONS = (float, int, bool)
-_OWN = (__file__, echoes.__file__)
+_OWN = (__file__, planted_numbers.__file__, echoes.__file__)
 _DISPATCHING = str(Path(torch._library.__file__).parent)  # what torch asks before it calls a mode
 _MOST_TRIES = 8  # of reads that are found not to be only returned
-NAMES = frozenset((*_METHODS, *(kind.__name__ for kind in _CONVERSIONS)))  # by which code reads
-
-
-class Number:
-    """In the place of a number that is read later: a copy of its tensor."""
-
-    def __init__(self, tensor: torch.Tensor, convert: Callable[[torch.Tensor], Any]) -> None:
-        self.tensor, self.convert = tensor, convert
-
-
-class _UsedError(Exception):
-    """Something was done with a number."""
-
-
-class _Unusable:
-    """In the place of a number. Whoever does more than pass it on is noted."""
-
-    __slots__ = ("note",)
-
-    def __init__(self, note: Callable[[FrameType], None]) -> None:
-        object.__setattr__(self, "note", note)
-
-
-def _note_use(self: _Unusable, *_: Any, **__: Any) -> Any:
-    object.__getattribute__(self, "note")(sys._getframe(1))
-    raise _UsedError("a number of the call is used in it")
-
-
-_BASIC = ("__new__", "__init__", "__init_subclass__", "__subclasshook__", "__class__", "__doc__")
-for _name in {name for kind in (float, int, complex, list) for name in dir(kind)}:
-    if _name.startswith("__") and _name not in _BASIC:
-        setattr(_Unusable, _name, _note_use)
-_Unusable.__array__ = _note_use  # type: ignore[attr-defined]
-
-
-@dataclass(slots=True, eq=False)
-class _Read:
-    """One, with what was given in its place; ``is_list``: a list of numbers."""
-
-    site: Site
-    line: str
-    given: Any
-    number: Number
-    is_list: bool
-
-    @property
-    def kind(self) -> type:
-        """Of the number."""
-        if self.is_list:
-            return list
-        if self.number.convert in _CONVERSIONS:
-            return self.number.convert
-        if self.number.tensor.is_floating_point():
-            return float
-        return bool if self.number.tensor.dtype == torch.bool else int
-
-
-class Use(NamedTuple):
-    """The line that reads a number, and the one that uses it; "" where it is kept."""
-
-    read: str
-    use: str
-
-
-class Reads:
-    """Lets the numbers of one run be read, each in the way that ``kind`` says.
-
-    Attributes:
-        made: reads, in order.
-        used: where numbers were read that were used: the lines of the read and of the use.
-    """
-
-    def __init__(self, kind: Kind, spaces: Sequence[Space], skipped: Container[Site]) -> None:
-        self.made: list[_Read] = []
-        self.used: dict[Site, Use] = {}
-        self._kind, self._spaces, self._skipped = kind, spaces, skipped
-        self._thread = threading.get_ident()
-        self.is_reading = False
-
-    def call(self, what: Callable[..., Any], args: Any, kwargs: Any) -> tuple[list[Any], Any]:
-        """The leaves and the structure of what it returns, with a `Number` in the place of each
-        that cannot be used."""
-        with self._replace_methods(), self._replace_conversions():
-            result = what(*args, **kwargs)
-        planted = {id(read.given) for read in self.made}
-        leaves, tree = pytree.tree_flatten(
-            result, is_leaf=lambda item: id(item) in planted or isinstance(item, torch.Size)
-        )
-        del result
-        if self._kind == "unusable":
-            self._note_kept(leaves)
-            numbers = {id(read.given): read.number for read in self.made}
-            leaves = [numbers.get(id(leaf), leaf) for leaf in leaves]
-        return leaves, tree
-
-    def _note_kept(self, leaves: Sequence[Any]) -> None:
-        """Those that somebody holds beside the result, and lists that are there twice."""
-        for _ in range(2):
-            kept = []
-            for read in self.made:
-                returned = sum(leaf is read.given for leaf in leaves)
-                if sys.getrefcount(read.given) > 2 + returned or (read.is_list and returned > 1):
-                    kept.append(read)
-            if not kept:
-                return
-            gc.collect()  # it may have been a cycle that is over
-        for read in kept:
-            self.used.setdefault(read.site, Use(read.line, ""))
-
-    @contextmanager
-    def _replace_methods(self) -> Iterator[None]:
-        before = {name: vars(torch.Tensor).get(name) for name in _METHODS}
-        for name in _METHODS:
-            setattr(torch.Tensor, name, self._make_method(name, getattr(torch.Tensor, name)))
-        try:
-            yield
-        finally:
-            for name, method in before.items():
-                if method is None:
-                    delattr(torch.Tensor, name)
-                else:
-                    setattr(torch.Tensor, name, method)
-
-    def _make_method(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if args or kwargs:
-                return original(tensor, *args, **kwargs)
-            return self._read(tensor, original, sys._getframe(1), is_list=name == "tolist")
-
-        return read
-
-    @contextmanager
-    def _replace_conversions(self) -> Iterator[None]:
-        """`float` and its like, which cannot give anything else than a number."""
-        made = {kind.__name__: _make_conversion(kind, self._convert) for kind in _CONVERSIONS}
-        spaces = () if self._kind == "as it is" else self._spaces
-        replaced = [(space, name) for space in spaces for name in made if name not in space]
-        for space, name in replaced:
-            space[name] = made[name]
-        try:
-            yield
-        finally:
-            for space, name in replaced:
-                del space[name]
-
-    def _convert(self, kind: type, args: tuple[Any, ...], frame: FrameType) -> Any:
-        is_one = len(args) == 1 and threading.get_ident() == self._thread
-        if is_one and type(args[0]) is _Unusable:
-            known = next((read for read in self.made if read.given is args[0]), None)
-            if known is not None and known.kind is kind:
-                return known.given  # float() of a float is the same object
-        if not is_one or not isinstance(args[0], torch.Tensor):
-            return kind(*args)
-        if kind is int and args[0].is_floating_point():
-            return kind(*args)  # which may raise
-        return self._read(args[0], kind, frame)
-
-    def _read(
-        self,
-        tensor: torch.Tensor,
-        convert: Callable[[torch.Tensor], Any],
-        frame: FrameType,
-        *,
-        is_list: bool = False,
-    ) -> Any:
-        site = frame.f_code, frame.f_lasti
-        if (
-            threading.get_ident() != self._thread
-            or site in self._skipped
-            or is_library(frame.f_code.co_filename)
-            or type(tensor) not in (torch.Tensor, nn.Parameter)
-            or tensor.is_complex()
-            or tensor.is_neg()
-            or (not is_list and tensor.numel() != 1)
-        ):
-            return convert(tensor)
-        self.is_reading = True
-        try:
-            with torch.no_grad():
-                line = find_line(frame)
-                given, number = self._plant(partial(self._note, site, line), tensor, convert)
-            self.made.append(_Read(site, line, given, number, is_list))
-        finally:
-            self.is_reading = False
-        return given
-
-    def _plant(
-        self,
-        note: Callable[[FrameType], None],
-        tensor: torch.Tensor,
-        convert: Callable[[torch.Tensor], Any],
-    ) -> tuple[Any, Number]:
-        if self._kind == "as it is":
-            return convert(tensor), Number(tensor, convert)
-        if self._kind == "another":
-            return convert(_change(tensor)), Number(tensor, convert)
-        return _Unusable(note), Number(tensor.clone(), convert)
-
-    def _note(self, site: Site, line: str, frame: FrameType) -> None:
-        self.used.setdefault(site, Use(line, find_line(frame)))
-
-
-def _change(tensor: torch.Tensor) -> torch.Tensor:
-    """Another value in each place."""
-    if tensor.is_floating_point():
-        return torch.full_like(tensor, torch.nan)
-    return ~tensor
-
-
-def _make_conversion(
-    kind: type, convert: Callable[[type, tuple[Any, ...], FrameType], Any]
-) -> type:
-    """To be called, and asked for instances, in the place of ``kind``."""
-
-    class Meta(type):
-        def __call__(cls, *args: Any) -> Any:
-            return convert(kind, args, sys._getframe(1))
-
-        def __instancecheck__(cls, item: Any) -> bool:
-            return isinstance(item, kind)
-
-        def __subclasscheck__(cls, other: type) -> bool:
-            return issubclass(other, kind)
-
-    return Meta(kind.__name__, (object,), {})
 
 
 class _Operators(PlainMode):
@@ -295,14 +63,14 @@ class _Run(NamedTuple):
     calls: list[tuple[str, str]]
     leaves: list[Any]
     tree: Any
-    reads: list[_Read]
+    reads: list[Read]
 
 
 class Probe:
     """Called in the place of a call: runs it, and keeps what it did."""
 
-    def __init__(self, kind: Kind, spaces: Sequence[Space], skipped: Container[Site]) -> None:
-        self.reads = Reads(kind, spaces, skipped)
+    def __init__(self, kind: Kind, scope: Scope) -> None:
+        self.reads = Reads(kind, scope)
         self.run: _Run | None = None
         self._path: list[tuple[str, CodeType, int]] = []
         self._depth = 0  # of frames that are none of the call's own
@@ -349,16 +117,13 @@ class Probe:
         return self._step
 
 
-def find_returned_reads(
-    run: Callable[[Call], None], spaces: Sequence[Space], name: str
-) -> tuple[Call | None, list[Use]]:
+def find_returned_reads(run: Callable[[Call], None], scope: Scope, name: str) -> Call | None:
     """Calls it with `Number` in the place of numbers that it reads of tensors and only returns;
-    None where there are none. And what becomes of the others. ``run`` makes the call in the way
-    that it is given; ``spaces``: globals of its code; ``name``: of it, in messages."""
-    skipped: dict[Site, Use] = {}
+    None where there are none. Others are noted as skipped in ``scope``. ``run`` makes the call in
+    the way that it is given; ``name``: of it, in messages."""
 
     def probe(kind: Kind) -> Probe:
-        made = Probe(kind, spaces, skipped)
+        made = Probe(kind, scope)
         with suppress(FtaxError):
             run(made.call)
         return made
@@ -368,28 +133,31 @@ def find_returned_reads(
         found = probe("unusable")
         if not found.reads.used:
             break
-        skipped |= found.reads.used
+        scope.skipped.update(found.reads.used)
     if expected is None or found.run is None or found.reads.used:
-        return None, [*skipped.values()]
+        return None
     numbers = [item for item in found.run.leaves if isinstance(item, Number)]
     another = probe("another").run
     if not numbers or another is None or not _is_like(found.run, expected, another):
-        return None, [*skipped.values()]
+        return None
 
     def call(what: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        reads = Reads("unusable", spaces, skipped)
+        reads, result = Reads("unusable", scope), None
         try:
-            return pytree.tree_unflatten(*reads.call(what, args, kwargs))
-        finally:
-            if reads.used:
-                use = next(iter(reads.used.values()))
-                raise UnsupportedError(
-                    f"cannot capture {name}: at {use.read} it reads a number of a tensor, which it "
-                    f"only returns in some calls, and uses in others ({use.use or 'it is kept'}): "
-                    "return the tensor, and read it of what the capture gives"
-                )
+            result = pytree.tree_unflatten(*reads.call(what, args, kwargs))
+        except Exception:
+            if not reads.used:
+                raise
+        if not reads.used:
+            return result
+        use = next(iter(reads.used.values()))
+        raise UnsupportedError(
+            f"cannot capture {name}: at {use.read} it reads a number of a tensor, which it only "
+            f"returns in some calls, and uses in others ({use.use or 'it is kept'}): return the "
+            "tensor, and read it of what the capture gives"
+        )
 
-    return call, [*skipped.values()]
+    return call
 
 
 def _is_like(found: _Run, expected: _Run, another: _Run) -> bool:
@@ -399,6 +167,7 @@ def _is_like(found: _Run, expected: _Run, another: _Run) -> bool:
         and found.calls == expected.calls == another.calls
         and found.tree == expected.tree == another.tree
         and len(found.reads) == len(another.reads)
+        and any(event == "opcode" for event, _, _ in found.path)  # Python tells of them
     ):
         return False
     planted = {
@@ -423,6 +192,8 @@ def _compares_identity(path: Sequence[tuple[str, CodeType, int]]) -> bool:
     codes = {code for _, code, _ in path if not is_library(code.co_filename)}
     ran = {(code, place) for _, code, place in path if code in codes}
     for code in codes:
+        if not {"is_", "is_not"}.isdisjoint(code.co_names):  # of the module operator
+            return True
         before = None
         for item in dis.get_instructions(code):
             is_none = before is not None and before.opname == "LOAD_CONST" and before.argval is None

@@ -94,7 +94,7 @@ def look_at(
     refuse_what_ran(recorded, loaded.name)
     recorded.functions = recorded.executed.list_functions()
     state = guard()
-    recorded.find_returned_reads(run)
+    recorded.find_returned_reads(run, loaded.device)
     may_go_on = leaves_graph(run_followed)
     if kept := state.find_kept():
         recorded.kept = kept

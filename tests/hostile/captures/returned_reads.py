@@ -8,6 +8,7 @@ import functools
 import json
 import logging
 import math
+import operator
 import queue
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from hostile.captures.table import DEPENDS, MEMORY, Scene, one, refused, right
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from support.small_models import normal
@@ -498,6 +500,73 @@ def printed(x: Tensor) -> Any:
 @refused(MEMORY)
 def an_array(x: Tensor) -> Any:
     return x.numpy().sum().item()
+
+
+@refused(DEPENDS)
+def asked_by_a_function_whether_it_is_another_object() -> Scene:
+    def work(x: Tensor) -> Any:
+        count = int(x.sum())
+        return (x * 2 if operator.is_(count, 3) else x), count
+
+    return Scene(work, lambda seed: (torch.arange(2) + seed,))
+
+
+class Doubles(TorchFunctionMode):
+    """What is read is another number."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        return found * 2 if isinstance(found, float) else found
+
+
+@refused(DEPENDS)
+def read_inside_of_a_mode(x: Tensor) -> Any:
+    with Doubles():
+        return x.sum().item()
+
+
+class Box:
+    """Whose parts are seen as numbers."""
+
+    def __init__(self, loss: float, result: Tensor) -> None:
+        self.loss, self.result = loss, result
+
+
+pytree.register_pytree_node(
+    Box, lambda box: ([box.loss * 2, box.result], None), lambda parts, _: Box(*parts)
+)
+
+
+@refused(DEPENDS)
+def in_an_object_that_changes_it(x: Tensor) -> Any:
+    return Box(x.sum().item(), x)
+
+
+@right(recorded=1)
+def kinds_of_numbers_that_are_kept() -> Scene:
+    kinds: dict[int, Any] = {}
+
+    def work(x: Tensor) -> Any:
+        counts: Any = collections.defaultdict(int)
+        counts[x.size(0)] += 1
+        kinds.setdefault(len(counts), [float, float(x[0, 0])])
+        return float(x.sum()), dict(counts), isinstance(x.size(0), int), float("1.5")
+
+    kinds[1] = None
+    return Scene(work, watch=lambda: [*kinds.items()])
+
+
+@refused("cannot capture")
+def kept_beside_its_kind() -> Scene:
+    kinds: list[Any] = []
+
+    def work(x: Tensor) -> Any:
+        loss = float(x.sum())
+        if len(kinds) < 9:
+            kinds.append((float, loss))
+        return loss
+
+    return Scene(work, watch=lambda: [kind is float for kind, _ in kinds][:1])
 
 
 @right(recorded=1)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ftax
-from ftax.captures.returned_reads import _Unusable
+from ftax.captures.planted_numbers import Unusable
 from support.captures import Hidden, count
 
 pytestmark = pytest.mark.usefixtures("record_at_once")
@@ -244,7 +244,7 @@ USES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_each_use_is_noted_or_raises(use: Callable[[Any], Any]):
     noted: list[Any] = []
-    number = _Unusable(noted.append)
+    number = Unusable(noted.append)
     try:
         use(number)
     except Exception:
@@ -266,5 +266,5 @@ def test_each_use_is_noted_or_raises(use: Callable[[Any], Any]):
 )
 def test_passing_it_on_is_no_use(use: Callable[[Any], Any]):
     noted: list[Any] = []
-    use(_Unusable(noted.append))
+    use(Unusable(noted.append))
     assert not noted
