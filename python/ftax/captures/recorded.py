@@ -122,9 +122,10 @@ class Recorded:
         plain = [leaf for leaf in self.leaves if isinstance(leaf, bool | int | float)]
         if not plain or any(self.find_print(item.read) for item in self.number_uses):
             return ""
+        used = next((f", and {item.use} uses one" for item in self.number_uses if item.use), "")
         return (
-            f". It returns a number ({plain[0]!r}): return the tensor, and call .item() on what "
-            "the capture gives"
+            f". It returns a number ({plain[0]!r}){used}: return the tensor, and call .item() on "
+            "what the capture gives"
         )
 
     def _drop_gradients(self, tensors: Sequence[torch.Tensor]) -> None:
