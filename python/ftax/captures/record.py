@@ -46,6 +46,7 @@ from ftax.captures.refusals import (
     refuse_transform,
     say_unsettled,
 )
+from ftax.captures.returned_reads import Call
 from ftax.captures.transfers import bake_transfers
 from ftax.captures.watched_runs import IsFollowed, look_at
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
@@ -114,16 +115,17 @@ def _record_as_it_is(
     backward pass recorded with it: both are found by trying."""
     objects: set[int] = set()
     grads: Grads = ()
+    call: Call | None = None
     while True:
         try:
             return _record(
                 what, args, kwargs, request, lambda item: is_data(item) and id(item) not in objects,
-                grads,
+                grads, call,
             )  # fmt: skip
         except _WritesObjects as found:
             objects.update(found.objects)
         except IsFollowed as found:
-            grads = found.grads
+            grads, call = found.grads, found.call
 
 
 def record_backward(
@@ -143,6 +145,11 @@ def record_backward(
         request, options=dataclasses.replace(request.options, kind="tape")
     )
     cast = find_cast(program.passes.drawn[0].device.type)
+    if program.call is not None and not request.is_alone:
+        raise OtherThreads(
+            f"cannot capture {request.name}: it returns numbers, and other threads of this process "
+            "may read some meanwhile"
+        )
     refuse_modes(request.name)
     with (
         nullcontext() if request.is_alone else beside_other_threads(),
@@ -154,7 +161,7 @@ def record_backward(
             raise UnsupportedError(
                 f"cannot capture {request.name}: {changed} has changed since its forward pass"
             )
-        other = _record(what, args, kwargs, request, is_data, grads, cast)
+        other = _record(what, args, kwargs, request, is_data, grads, program.call, cast)
     if not isinstance(other, FollowedProgram) or not program.is_like(other):
         raise UnsupportedError(
             f"cannot capture {request.name}: its forward pass is not the same when it is recorded "
@@ -191,6 +198,7 @@ def _record(
     request: Request,
     is_data: Callable[[Any], bool],
     grads: Grads,
+    call: Call | None,
     cast: torch.dtype | None = None,
 ) -> Program:
     name, options = request.name, request.options
@@ -205,8 +213,9 @@ def _record(
     recorded = Recorded(what, signature, tensors, name=name, is_alone=request.is_alone)
     if grads:
         recorded = FollowedCall(
-            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads, cast=cast
-        )
+            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads, cast=cast,
+            call=call,
+        )  # fmt: skip
     check_inputs = _find_check_inputs(signature, tensors, request)
     if check_inputs is not None:
         check_inputs += tuple(map(make_like, present))
@@ -245,7 +254,7 @@ def _record(
             )
         settled = look_at(loaded, recorded, roots, request.options)
         workspace = Workspace(loaded)
-        makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name)
+        makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name, recorded.find_print)
         try:
             taped = workspace.taped
         except UnsupportedError as error:
@@ -253,17 +262,19 @@ def _record(
                 raise refuse_kept(name, recorded.kept[0].name) from error
             if transform := recorded.executed.transform:
                 raise refuse_transform(name, transform) from error
-            raise host_reads.explain_failure(workspace.loaded, error) from error
+            raise recorded.explain_failure(workspace.loaded, error) from error
         if recorded.executed.restoring and draws_random_numbers(taped.tape):
             raise refuse_seeding(name, recorded.executed.restoring)
-        _require_same_bits(workspace.loaded, taped)
+        _require_same_bits(workspace.loaded, recorded, taped)
         if makes_sizes:
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
         dependent = find_dependent_reads(taped.tape)
         if dependent and options.on_host_read == "refuse":
             known = host_reads.list_library_reads(workspace.loaded, taped.tape, dependent)
             if others := [index for index in dependent if index not in known]:
-                refusal = host_reads.refuse(workspace.loaded, taped.tape, others)
+                refusal = host_reads.refuse(
+                    workspace.loaded, taped.tape, others, recorded.find_print
+                )
                 raise UnsupportedError(f"{refusal}{recorded.hint}")
         if used := recorded.find_used_again(taped.tape):
             raise refuse_kept(name, used)
@@ -380,7 +391,7 @@ def _find_written_objects(
     )
 
 
-def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
+def _require_same_bits(loaded: LoadedModel, recorded: Recorded, taped: Taped) -> None:
     other = find_other_replay(loaded, taped)
     if other is None:
         return
@@ -391,7 +402,7 @@ def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
             "as cuDNN's convolutions may add up gradients in any order: set "
             "torch.backends.cudnn.deterministic = True"
         )
-    raise host_reads.explain_failure(
+    raise recorded.explain_failure(
         loaded, UnsupportedError(f"a replay does not give its bits ({other.describe()}), {why}")
     )
 
