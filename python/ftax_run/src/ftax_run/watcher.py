@@ -16,7 +16,7 @@ import numpy as np
 from ftax_run import activities
 from ftax_run.account import Account, HostTime, ProcessAccount
 from ftax_run.activities import ActivityReader, MarkReader
-from ftax_run.causes import Others, name_cause
+from ftax_run.causes import Others, group_alike, name_cause
 from ftax_run.errors import UnknownPythonError
 from ftax_run.frames import REST, Place, Places, make_table
 from ftax_run.launch import list_processes, read_identity, uses_gpu
@@ -270,15 +270,15 @@ class Watcher:
     def _add_host(
         self, host: HostTime, samples: np.ndarray, into_c: np.ndarray, others: Others
     ) -> None:
-        for sample in samples:
-            host.total += 1
+        host.total += len(samples)
+        for sample, count in group_alike(samples):
             cause = name_cause(sample, into_c)
             stacks = others.list_late(sample, cause)
             for stack in stacks:
-                line = self.places.find_users(stack)
-                host.spent[line, cause] += 1 / len(stacks)
-                host.leaves[line, self.places.find_leaf(stack)] += 1 / len(stacks)
-                host.stacks[self.places.list_outer(stack)] += 1 / len(stacks)
+                line, share = self.places.find_users(stack), count / len(stacks)
+                host.spent[line, cause] += share
+                host.leaves[line, self.places.find_leaf(stack)] += share
+                host.stacks[self.places.list_outer(stack)] += share
         _keep_largest((host.spent,), host.leaves, host.stacks)
 
 
