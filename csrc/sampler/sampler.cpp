@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kMostSamples = 1 << 20;  // that wait to be handed over; more are counted as lost
 // A program may make new code all the time, and meets new stacks for ever.
 constexpr uint64_t kMostBytes = 1 << 22;
-constexpr int64_t kKeepNs = 20'000'000'000;
+constexpr int64_t kKeepNs = 60'000'000'000;
 
 class Sampler {
  public:

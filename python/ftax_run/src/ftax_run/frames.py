@@ -36,7 +36,6 @@ _LIBRARY = re.compile(
 )
 UNKNOWN = ("?", 0, "?")
 REST = ("other lines", 0, "")  # of those that are too many to be kept apart
-_MOST_PLACES = 10_000  # that are remembered after their code was forgotten
 _SHIMS = ("<shim>", "__init__")  # files of frames that Python puts between a class and its __init__
 
 
@@ -64,8 +63,7 @@ class Places:
         self._lines: dict[tuple[int, int], Place] = {}
         self._frames: dict[int, tuple[Place, ...]] = {}
         self._users: dict[int, Place] = {}
-        # So that equal ones are one object, in what is kept for the whole run too.
-        self._same: dict[Place, Place] = {}
+        self._same: dict[Place, Place] = {}  # so that equal ones are one object
 
     def learn(self, stacks: Mapping[int, Stack], codes: Mapping[int, Code]) -> None:
         """What a sampler had to tell."""
@@ -75,8 +73,7 @@ class Places:
     def forget(self, last_stack: int, last_code: int, waiting: Iterable[int]) -> None:
         """Drop what has no higher numbers than these, but for stacks of samples that wait."""
         kept = {number: self.list_frames(number) for number in waiting}
-        if len(self._same) > _MOST_PLACES:
-            self._same = {place: place for place in self._lines.values()}
+        self._same = {place: place for place in self._lines.values()}
         self._stacks = {key: item for key, item in self._stacks.items() if key > last_stack}
         self._frames = {key: item for key, item in self._frames.items() if key > last_stack} | kept
         self._users = {key: item for key, item in self._users.items() if key > last_stack}
