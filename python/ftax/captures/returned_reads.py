@@ -80,6 +80,7 @@ class Probe:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             before = sys.gettrace()
+            sys._getframe().f_trace_opcodes = True  # Python 3.12 looks before whether any asks
             sys.settrace(self._enter)
             try:
                 return what(*args, **kwargs)
@@ -105,6 +106,7 @@ class Probe:
             return self._leave
         if self._depth or file.startswith(_DISPATCHING):
             return None
+        frame.f_trace = self._step  # Python 3.13 wants it first
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._step(frame, event, argument)
 
