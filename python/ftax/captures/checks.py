@@ -20,6 +20,8 @@ from ftax.captures.program import Program
 from ftax.tape.equality import Spread, find_other_bits, measure_spread
 
 _MEMORY_SHARE = 0.1  # that recordings may hold
+_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool}  # of numbers of Python
+_BITS = 63  # of an int64, without its sign
 _COPIES = 3  # of what a call may change and of what it returns, that a check holds at most
 
 
@@ -143,11 +145,13 @@ class Outcome:
 
 
 def _copy(item: Any) -> Any:
-    """A float, which may be read of a result, is compared as that is: it may not be the same
+    """A number, which may be read of a result, is compared as that is: it may not be the same
     twice."""
-    if type(item) is float:
-        return torch.tensor(item, dtype=torch.float64)
-    return item.detach().clone() if isinstance(item, torch.Tensor) else item
+    if isinstance(item, torch.Tensor):
+        return item.detach().clone()
+    dtype = _DTYPES.get(type(item))
+    is_wide = dtype is torch.int64 and item.bit_length() > _BITS
+    return item if dtype is None or is_wide else torch.tensor(item, dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

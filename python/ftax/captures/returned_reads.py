@@ -80,6 +80,7 @@ class Probe:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             before = sys.gettrace()
+            sys._getframe().f_trace_opcodes = True  # Python 3.12 looks before whether any asks
             sys.settrace(self._enter)
             try:
                 return what(*args, **kwargs)
@@ -105,6 +106,7 @@ class Probe:
             return self._leave
         if self._depth or file.startswith(_DISPATCHING):
             return None
+        frame.f_trace = self._step  # Python 3.13 wants it first
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._step(frame, event, argument)
 
@@ -128,17 +130,16 @@ def find_returned_reads(run: Callable[[Call], None], scope: Scope, name: str) ->
             run(made.call)
         return made
 
-    expected = probe("as it is").run
     for _ in range(_MOST_TRIES):
         found = probe("unusable")
         if not found.reads.used:
             break
         scope.skipped.update(found.reads.used)
-    if expected is None or found.run is None or found.reads.used:
+    leaves = [] if found.run is None or found.reads.used else found.run.leaves
+    if found.run is None or not any(isinstance(leaf, Number) for leaf in leaves):
         return None
-    numbers = [item for item in found.run.leaves if isinstance(item, Number)]
-    another = probe("another").run
-    if not numbers or another is None or not _is_like(found.run, expected, another):
+    expected, another = probe("as it is").run, probe("another").run
+    if expected is None or another is None or not _is_like(found.run, expected, another):
         return None
 
     def call(what: Callable[..., Any], args: Any, kwargs: Any) -> Any:
