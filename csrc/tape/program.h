@@ -54,6 +54,8 @@ struct Call {
   std::vector<int> leaves;    // slots that an earlier call filled, and that require gradients here
   std::string module_path;    // of the module whose forward made the call; "" for the model itself
   bool grad_mode = false;     // under which it was made
+  bool communicates = false;  // returns c10d's Work, to be waited for
+  bool overlaps = false;      // the call that was recorded did not wait there
   bool hidden = false;        // made inside a binding that hides it from Python (torch.tensor)
 
   [[nodiscard]] std::string operator_name() const;  // "aten::add.Tensor", or "ftax::fill"

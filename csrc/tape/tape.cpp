@@ -9,11 +9,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <optional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "tape/unwritten_memory.h"
 
 namespace ftax {
 namespace {
@@ -64,6 +67,22 @@ struct ReplayScope {
   c10::AutoGradMode as_found{c10::GradMode::is_enabled()};
   c10::impl::ExcludeDispatchKeyGuard no_autocast;
 };
+
+void wait(const c10::IValue& work) { work.toCustomClass<c10d::Work>()->wait(); }
+
+// Null for memory that cannot be told.
+std::vector<const c10::StorageImpl*> list_memory(const std::vector<Argument>& arguments,
+                                                 const std::vector<c10::IValue>& slots) {
+  std::vector<const c10::StorageImpl*> memory;
+  for (const Argument& argument : arguments) {
+    if (argument.slot != kNoSlot) {
+      const at::Tensor& tensor = slots[static_cast<size_t>(argument.slot)].toTensor();
+      if (tensor.defined()) memory.push_back(get_storage(tensor));
+    }
+    std::ranges::copy(list_memory(argument.items, slots), std::back_inserter(memory));
+  }
+  return memory;
+}
 
 std::string describe_strides(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || tensor.is_nested()) return " without strides";
@@ -147,6 +166,7 @@ void Tape::call(size_t index) {
   if (program_.keeps_grad_mode && mode != c10::GradMode::is_enabled()) {
     c10::GradMode::set_enabled(mode);
   }
+  if (!overlaps_.empty()) wait_for_memory_of(program_.calls[index]);
   for (const int leaf : program_.calls[index].leaves) {  // which Python says without an operator
     slots_[static_cast<size_t>(leaf)].toTensor().requires_grad_();
   }
@@ -161,16 +181,44 @@ void Tape::call(size_t index) {
   const Call& call = program_.calls[index];
   if (call.op.has_value()) {
     call.op->callBoxed(stack_);
+    if (call.communicates) take_work(call);
   } else {
     const at::Tensor& target = slots_[static_cast<size_t>(call.outputs.front().slot)].toTensor();
     std::memcpy(target.mutable_data_ptr(), call.fill.const_data_ptr(), call.fill.nbytes());
   }
 }
 
+// What follows is called as it was recorded, but waits where it needs the result: never earlier
+// than the call did that was recorded, so that no rank waits for one that waits for it.
+void Tape::take_work(const Call& call) {
+  const c10::IValue& work = stack_.back();
+  if (!work.isObject() || !work.isCustomClass()) return;  // none: it is on this stream
+  if (!call.overlaps) return wait(work);
+  overlaps_.push_back({work, list_memory(call.arguments, slots_)});
+}
+
+void Tape::wait_for_memory_of(const Call& call) {
+  if (!call.op.has_value()) return wait_for_all();
+  const auto given = list_memory(call.arguments, slots_);
+  std::erase_if(overlaps_, [&](const Overlap& overlap) {
+    const bool touches = std::ranges::any_of(given, [&](const c10::StorageImpl* memory) {
+      return memory == nullptr || std::ranges::count(overlap.memory, memory) > 0;
+    });
+    if (touches) wait(overlap.work);
+    return touches;
+  });
+}
+
+void Tape::wait_for_all() {
+  for (const Overlap& overlap : overlaps_) wait(overlap.work);
+  overlaps_.clear();
+}
+
 void Tape::finish(size_t index) {
   const Call& call = program_.calls[index];
   if (typed_[index] == nullptr && call.op.has_value()) store_results(call);
   for (const int slot : call.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
+  if (index + 1 == program_.calls.size()) wait_for_all();
 }
 
 void Tape::store_results(const Call& call) {
@@ -198,6 +246,7 @@ void Tape::execute(size_t index) {
 
 void Tape::clear() {
   stack_.clear();
+  overlaps_.clear();  // each holds the tensors that it works on
   for (const Call& call : program_.calls) {
     for (const int slot : call.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
   }

@@ -20,6 +20,7 @@ from ftax.captures.guards import GuardedState
 from ftax.captures.kept_tensors import KeptTensor
 from ftax.captures.schedule import Schedule
 from ftax.errors import FtaxError, RunnerError
+from ftax.steps.collectives import list_groups
 from ftax.steps.writes import find_storage
 
 Kind = Literal["tape", "graph"]
@@ -82,6 +83,7 @@ class Program:
         generators: those from which it draws and which are not torch's own.
         gradients: what it does to `.grad`.
         kept: tensors that it leaves in Python.
+        groups: process groups that there were, of a call that communicates.
         operators: how many calls a replay makes.
         baked: host reads that are left out.
         checked: values that are read, and compared after each replay.
@@ -108,6 +110,7 @@ class Program:
     generators: tuple[torch.Generator, ...]
     gradients: Gradients
     kept: tuple[KeptTensor, ...] = ()
+    groups: tuple[Any, ...] = ()
     operators: int
     baked: tuple[str, ...] = ()
     checked: tuple[float | int | bool | complex, ...] = ()
@@ -181,6 +184,8 @@ class Program:
     def takes(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether they can stand for those that this was recorded with. Recorded with a weight,
         reads of the weight are reads of the argument; the other way round each keeps to its own."""
+        if self.groups and not {*self.groups} <= {*list_groups()}:
+            return False
         if any(self._same) and self._find_same(tensors) != self._same:
             return False
         if (self.written_inputs or self._needs_inference) and not torch.is_inference_mode_enabled():

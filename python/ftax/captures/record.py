@@ -38,6 +38,7 @@ from ftax.captures.program import Kind, Program, Replay, TapeReplay
 from ftax.captures.recorded import Recorded
 from ftax.captures.refusals import (
     has_autocast,
+    refuse_collectives_of,
     refuse_kept,
     refuse_kept_casts,
     refuse_open_graph,
@@ -51,6 +52,7 @@ from ftax.captures.transfers import bake_transfers
 from ftax.captures.watched_runs import IsFollowed, look_at
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.collectives import has_communicated, list_groups, without_other_ranks
 from ftax.steps.input_trees import flatten_tensors, is_data
 from ftax.steps.kept_python import keep_python
 from ftax.steps.left_as_found import leave_as_found
@@ -66,10 +68,12 @@ from ftax.steps.user_inputs import split_inputs
 from ftax.steps.writes import list_storages
 from ftax.tape.calls import describe_place
 from ftax.tape.capture import GraphMemory
-from ftax.tape.flow import draws_random_numbers, find_dependent_reads
+from ftax.tape.flow import draws_random_numbers, find_dependent_reads, list_collectives
+from ftax.tape.scratch import is_scratch
 from ftax.tape.tape import Taped, find_other_replay, preserve_state
 
 _NEVER = 1 << 30  # collections of younger objects
+_LISTED_ANEW = ("modules_buffers", "named_module_buffers")  # by DistributedDataParallel, each call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,11 @@ def record_program(
         RunnerError: it raised.
     """
     refuse_modes(request.name)
-    with nullcontext() if request.is_alone else beside_other_threads(), _without_full_collections():
+    with (
+        nullcontext() if request.is_alone else beside_other_threads(),
+        _without_full_collections(),
+        without_other_ranks(request.name),
+    ):
         return _record_as_it_is(what, args, kwargs, request)
 
 
@@ -228,10 +236,14 @@ def _record(
         kind="call",
     )
     roots = {name: what, "the arguments": signature.objects}
+    has_buckets = False  # of DistributedDataParallel
     for item in find_reached(what, *signature.objects):
+        has_buckets |= isinstance(item, nn.parallel.DistributedDataParallel)
         if isinstance(item, nn.Module):
             for part in item.modules():
                 refuse_lazy(part, f"cannot capture {name}: a part of it")
+    if has_buckets:
+        options = dataclasses.replace(options, ignore=(*options.ignore, *_LISTED_ANEW))
     leaves = _find_leaves(what, *signature.objects, *tensors)
     recorded.found = [(leaf, leaf.grad) for leaf in leaves]
     with (
@@ -249,10 +261,15 @@ def _record(
                 f"cannot capture {name}: to make a CUDA graph changes how torch runs in all threads"
             )
         if module.is_compiled:
+            if has_communicated():
+                raise UnsupportedError(
+                    f"cannot capture {name}: torch.compile made a part of it, and it communicates "
+                    "with other processes: capture what was compiled"
+                )
             return record_compiled(
                 what, loaded, signature, tensors, kind=options.kind, borrows=options.borrow
             )
-        settled = look_at(loaded, recorded, roots, request.options)
+        settled = look_at(loaded, recorded, roots, options)
         workspace = Workspace(loaded)
         makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name, recorded.find_print)
         try:
@@ -269,8 +286,14 @@ def _record(
         if makes_sizes:
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
         dependent = find_dependent_reads(taped.tape)
-        if dependent and options.on_host_read == "refuse":
-            known = host_reads.list_library_reads(workspace.loaded, taped.tape, dependent)
+        collectives = list_collectives(taped.tape)
+        if collectives:
+            refuse_collectives_of(collectives, name, is_followed=bool(grads))
+            chosen = _choose_kind_of_communication(options.kind, name)
+        if dependent and (collectives or options.on_host_read == "refuse"):
+            known: Sequence[int] = ()
+            if not collectives:  # a call with other numbers is done again
+                known = host_reads.list_library_reads(workspace.loaded, taped.tape, dependent)
             if others := [index for index in dependent if index not in known]:
                 refusal = host_reads.refuse(
                     workspace.loaded, taped.tape, others, recorded.find_print
@@ -333,6 +356,9 @@ def _record(
         raise RunnerError(f"{name} was never called")
     if keeps_casts:
         state.frozen.append("weights, while torch.autocast keeps what it has cast of them")
+    lost = [item for item in written if not state.holds_all((item,), tensors)]
+    if has_buckets:  # of which nothing but C++ knows, and nobody else reads them
+        lost = [item for item in lost if not is_scratch(tape, item)]
     facts: dict[str, Any] = {
         "signature": signature,
         "kind": chosen,
@@ -344,11 +370,12 @@ def _record(
         "generators": tuple(item for item, _ in module.generators),
         "gradients": recorded.gradients,
         "kept": recorded.kept,
+        "groups": list_groups() if collectives else (),
         "operators": len(tape),
         "baked": baked,
         "checked": tuple(checked),
         "warnings": tuple(dict.fromkeys(warnings)),
-        "unsettled": say_unsettled(changed, is_lost=not state.holds_all(written, tensors)),
+        "unsettled": say_unsettled(changed, is_lost=bool(lost)),
         "given": tensors,
         "result_bytes": sum(item.numel() * item.element_size() for item in taped.reference),
     }
@@ -453,6 +480,15 @@ def _make_graphs(
             raise
         warnings.append(f"replayed from C++, not as CUDA graphs: {error}")
         return []
+
+
+def _choose_kind_of_communication(kind: Literal["auto", "tape", "graph"], name: str) -> Kind:
+    if kind == "graph":
+        raise UnsupportedError(
+            f"cannot capture {name} as a CUDA graph, since it communicates with other processes: "
+            "leave kind out, and it is replayed from C++"
+        )
+    return "tape"
 
 
 def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape, request: Request) -> Replay:
