@@ -1,0 +1,140 @@
+"""`ftax check`: baselines that are written, held, and broken; and a git revision in their place."""
+
+import subprocess
+from xml.etree import ElementTree
+
+import pytest
+
+from support.forks import run_command
+
+MODEL = """\
+import torch
+
+
+def forward(x):
+    y = x * 2
+    return y + 1
+
+
+def train():
+    weight = torch.ones(3, requires_grad=True)
+
+    def step(x):
+        loss = (weight * x).sum()
+        loss.backward()
+        return loss
+
+    return step, torch.ones(3)
+
+
+def make():
+    return forward, torch.ones(3)
+
+
+def fail():
+    return (lambda x: x.no_such_thing), torch.ones(3)
+"""
+BUDGETS = """\
+[steps.forward]
+step = "budgeted.py:make"
+budget = {host_reads = 0}
+
+[steps.train]
+step = "budgeted.py:train"
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "budgeted.py").write_text(MODEL)
+    (tmp_path / "ftax.toml").write_text(BUDGETS)
+    return tmp_path
+
+
+def run(project, *arguments):
+    return run_command("check", *arguments, cwd=project, environment={"COLUMNS": "140"})
+
+
+def change(project, old, new):
+    path = project / "budgeted.py"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_from_the_first_run_to_a_breach(project):
+    first = run(project)
+    assert first.returncode == 5, first.stderr
+    assert "No budget and no baseline yet: train; `ftax check --update` writes" in first.stdout
+    updated = run(project, "--update")
+    assert updated.returncode == 0, updated.stderr
+    baseline = (project / "ftax_baselines" / "forward.txt").read_text()
+    assert "  1 aten::mul.Tensor at budgeted.py in forward: y = x * 2\n" in baseline
+    again = run(project)
+    assert (again.returncode, again.stdout) == (0, updated.stdout)
+
+    change(project, "    y = x * 2", "    # a comment moves lines\n\n    y = x * 2")
+    assert run(project).returncode == 0
+    change(project, "return y + 1", "y = y + float(y.max())\n    return y + 1")
+    broken = run(project, "forward", "--junit", "junit.xml")
+    assert broken.returncode == 1, broken.stderr
+    assert "forward: host reads: expected at most 0 (budget), got 1" in broken.stdout
+    assert "budgeted.py:8 in forward\n       y = y + float(y.max())" in broken.stdout
+    assert "train" not in broken.stdout
+    cases = {
+        case.get("name"): case.find("failure")
+        for case in ElementTree.parse(project / "junit.xml").getroot()
+    }
+    assert "budgeted.py:8" in cases["operator calls"].text
+    assert cases["copies between devices"] is None
+
+
+def test_less_than_a_baseline_is_told_and_no_breach(project):
+    run(project, "--update")
+    change(project, "    y = x * 2\n    return y + 1", "    return x + 1")
+    found = run(project)
+    assert found.returncode == 0, found.stdout
+    assert "Less than the baseline: `ftax check --update`" in found.stdout
+
+
+def test_a_revision_needs_no_baseline(project):
+    for command in (
+        ("init", "-q"), ("add", "."),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"),
+    ):  # fmt: skip
+        subprocess.run(["git", *command], cwd=project, check=True)
+    assert run(project, "--base", "HEAD").returncode == 0
+    change(project, "loss.backward()", "loss.backward()\n        loss = loss * 1")
+    found = run(project, "--base", "HEAD")
+    assert found.returncode == 1, found.stderr
+    assert "train: operator calls: expected at most" in found.stdout
+    assert "budgeted.py:15 in train.<locals>.step\n       loss = loss * 1" in found.stdout
+
+
+def test_a_step_that_fails_costs_the_others_nothing(project):
+    (project / "ftax.toml").write_text(f'{BUDGETS}\n[steps.broken]\nstep = "budgeted.py:fail"\n')
+    found = run(project, "--update")
+    assert found.returncode == 4, found.stderr
+    assert "no_such_thing" in found.stdout
+    assert (project / "ftax_baselines" / "train.txt").exists()
+
+
+def test_a_summary_in_markdown(project):
+    found = run(project, "--update", "--markdown")
+    assert "| forward | operator calls | 2 (baseline) | 2 | within |" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--base", "HEAD", "--update"), "leave one out"),
+        (("--setup", "true"), "--setup is given without --base"),
+        (("backward",), "there is no step 'backward'"),
+        (("--file", "other.toml"), "there is no other.toml: write one"),
+        (("--junit", "no/where.xml"), "there is no folder no"),
+    ],
+)
+def test_wrong_usage_is_told(project, arguments, said):
+    found = run(project, *arguments)
+    assert found.returncode == 2
+    assert said in found.stderr
