@@ -25,7 +25,7 @@ from ftax.budgets.places import Places
 from ftax.errors import UnavailableError
 from ftax.runtimes.compilers.inductor import count_since, read_counters
 from ftax.runtimes.prepare import open_capture
-from ftax.steps.compiled_graphs import list_breaks
+from ftax.steps.compiled_graphs import list_breaks, room_to_compile
 from ftax.steps.given import Model, as_step, load, measuring
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
@@ -37,6 +37,7 @@ from ftax.tape.tape import preserve_state, settle
 from ftax.tape.waits import READS
 
 _COMPILING_CALLS = 3
+_MOST_COMPILATIONS = 50
 _COMPILED = "code that torch.compile made"
 _OF_ONE_THREAD = ("operators", "host_reads", "copies", "allocations", "allocated_bytes",
                   "python_calls")  # fmt: skip
@@ -63,10 +64,10 @@ def count(model: Model, inputs: Any, setting: Setting, root: Path) -> Counts:
 
 def count_loaded(loaded: LoadedModel, root: Path) -> Counts:
     """`count` of what was loaded before."""
-    step = _Step(loaded, Places(root))
     _core.watch_other_threads()
     try:
-        tallies = dict(_count(step))
+        with room_to_compile(_MOST_COMPILATIONS):  # or a step that compiles in each call gives up
+            tallies = dict(_count(_Step(loaded, Places(root))))
     finally:
         other = _core.unwatch_other_threads()
     if other:
@@ -117,8 +118,9 @@ class _Step:
 
 
 def _count(step: _Step) -> Iterator[tuple[str, Tally]]:
-    instruments = [_count_calls, _count_python_calls]
-    instruments += [_count_compilations] if step.is_compiled else []
+    # Compilations first: past torch's limit there are none any more.
+    instruments = [_count_compilations] if step.is_compiled else []
+    instruments += [_count_calls, _count_python_calls]
     for instrument in instruments:
         first, second = instrument(step), instrument(step)
         for name, tally in first.items():

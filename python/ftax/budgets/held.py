@@ -96,12 +96,12 @@ def _hold(name: str, kind: str, counts: Counts, budget: Budget, baseline: Baseli
         most, source = budget.most[kind], "budget"
     held = Held(step=name, kind=kind, measured=None if tally is None else tally.total, most=most,
                 source=source, verdict="no budget")  # fmt: skip
+    if tally is not None and tally.problem and (most is not None or source == ""):
+        return replace(held, verdict="cannot tell", problem=tally.problem)
     if most is None:
         return held
     if tally is None:
         return replace(held, verdict="cannot tell", problem=_say_why_not(kind))
-    if tally.problem:
-        return replace(held, verdict="cannot tell", problem=tally.problem)
     if not held.is_over:
         return replace(held, verdict="within" if known is None or tally.total >= known else "below")
     held = replace(held, new=tuple(tally.find_new(facts or {})) or tally.facts)

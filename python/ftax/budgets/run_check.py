@@ -45,7 +45,7 @@ class Checked:
     @property
     def is_unknown(self) -> bool:
         """Whether nothing says what it may do."""
-        return self.error is None and all(item.verdict == "no budget" for item in self.held)
+        return self.error is None and all(item.source == "" for item in self.held)
 
     @property
     def cannot_tell(self) -> bool:

@@ -231,3 +231,20 @@ def test_graph_breaks_and_recompilations():
     found = count_here(ftax.step(lambda x: compiled(x), torch.ones(2)))
     assert totals(found)["graph_breaks"] == 1
     assert totals(found)["recompilations"] == 0
+    (fact,) = found.tallies["graph_breaks"].facts
+    number = find_line("torch._dynamo.graph_break()").rpartition(":")[2]
+    assert fact.where == f"at test_count_step.py:{number} in inner"
+
+
+@pytest.mark.slow  # it compiles
+def test_each_call_that_compiles_again():
+    class Seen:
+        calls = 0
+
+    compiled = torch.compile(lambda x, size: x * size, backend="eager", dynamic=False)
+
+    def step(x):
+        Seen.calls += 1
+        return compiled(x, Seen.calls)
+
+    assert totals(count_here(step, torch.ones(2)))["recompilations"] == 1

@@ -91,7 +91,9 @@ def test_threads_matter_to_allocations_alone():
 def test_what_is_not_exact_is_not_told():
     unsure = Tally(facts=(Fact(what="aten::add"),), problem="1 and 2")
     counts = Counts(tallies={"operators": unsure}, setting=SETTING)
-    assert judge(counts, make_budget({"operators": 5}, ()))["operators"].verdict == "cannot tell"
+    for budget, verdict in ((NONE, "cannot tell"), (5, "cannot tell"), ("any", "no budget")):
+        given = budget if budget is NONE else make_budget({"operators": budget}, ())
+        assert judge(counts, given)["operators"].verdict == verdict
 
 
 def test_what_is_not_counted_here_cannot_be_told():

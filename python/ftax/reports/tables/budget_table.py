@@ -74,6 +74,12 @@ def _list_remedies(checked: Sequence[Checked]) -> Iterator[str]:
         yield f"More than the baseline: take it out again; if it is meant, {_UPDATE}."
     elif any(item.verdict == "below" for item in held):
         yield f"Less than the baseline: {_UPDATE}."
+    if any(item.verdict == "cannot tell" and item.measured is not None for item in held):
+        yield (
+            "What cannot be told is not the same in each run, or the baseline is of another "
+            'setting: fix what the step draws or keeps by reset=, write "any" as its budget, or '
+            "write the baseline here."
+        )
     if new := [item.step.name for item in checked if item.is_unknown]:
         yield f"No budget and no baseline yet: {', '.join(new)}; {_UPDATE}: commit that."
 
