@@ -82,9 +82,12 @@ class Tally(Record):
         return sum(fact.count for fact in self.facts)
 
     def find_new(self, known: Mapping[str, int]) -> Iterator[Fact]:
-        """What there is more of than is ``known``, by key, with how much more."""
+        """What there is more of than is ``known``, by key, and how much more. What only stands at
+        another line now is nothing new."""
         for fact in self.facts:
-            more = fact.count - known.get(fact.key, 0)
+            before = sum(n for key, n in known.items() if f"{key} ".startswith(f"{fact.what} "))
+            now = sum(other.count for other in self.facts if other.what == fact.what)
+            more = min(fact.count - known.get(fact.key, 0), now - before)
             if more > 0:
                 yield Fact(what=fact.what, where=fact.where, count=more, lines=fact.lines)
 

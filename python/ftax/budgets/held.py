@@ -53,24 +53,26 @@ class Held:
         return f"{words}: {limit}got {self.measured:,}{why}"
 
     def list_places(self) -> Iterator[str]:
-        """What is new: ``+1 aten::add.Tensor at model.py:12 in forward``, and below it the line."""
-        for fact in self.new[:_MOST_PLACES]:
-            where, _, text = _say_where(fact).partition(": ")
-            yield f"+{fact.count:,} {where}"
+        """What is new, and below it the line: ``at model.py:12 in forward: +1 aten::add``."""
+        places: dict[str, list[str]] = {}
+        for fact in self.new:
+            places.setdefault(_say_where(fact), []).append(f"+{fact.count:,} {fact.what}")
+        for where, new in list(places.items())[:_MOST_PLACES]:
+            place, _, text = where.partition(": ")
+            yield f"{place or 'at no line that is known'}: {', '.join(new)}"
             if text:
-                yield f"     {text}"
-        if len(self.new) > _MOST_PLACES:
-            yield f"and {say_count(len(self.new) - _MOST_PLACES, 'more place')}"
+                yield f"    {text}"
+        if len(places) > _MOST_PLACES:
+            yield f"and {say_count(len(places) - _MOST_PLACES, 'more place')}"
 
 
 def _say_where(fact: Fact) -> str:
-    """With the number of its line, which the key leaves out."""
-    where = fact.where
-    for line in fact.lines[:1]:
-        file = line.rpartition(":")[0]
-        lines = ", ".join([line, *(item.rpartition(":")[2] for item in fact.lines[1:])])
-        where = where.replace(file, lines, 1)
-    return f"{fact.what} {where}".rstrip()
+    """With the numbers of its lines, which the key leaves out."""
+    if not fact.lines:
+        return fact.where
+    file = fact.lines[0].rpartition(":")[0]
+    more = [line.rpartition(":")[2] for line in fact.lines[1:]]
+    return fact.where.replace(file, ", ".join([fact.lines[0], *more]), 1)
 
 
 def hold(name: str, counts: Counts, budget: Budget, baseline: Baseline | None) -> list[Held]:

@@ -1,12 +1,15 @@
 """`ftax check`: baselines that are written, held, and broken; and a git revision in their place."""
 
+import re
 import subprocess
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from support.forks import run_command
 
+ROOT = Path(__file__).parents[3]
 MODEL = """\
 import torch
 
@@ -79,7 +82,10 @@ def test_from_the_first_run_to_a_breach(project):
     broken = run(project, "forward", "--junit", "junit.xml")
     assert broken.returncode == 1, broken.stderr
     assert "forward: host reads: expected at most 0 (budget), got 1" in broken.stdout
-    assert "budgeted.py:8 in forward\n       y = y + float(y.max())" in broken.stdout
+    assert (
+        "at budgeted.py:8 in forward: +1 aten::_local_scalar_dense\n      y = y + float(y.max())"
+        in broken.stdout
+    )
     assert "train" not in broken.stdout
     cases = {
         case.get("name"): case.find("failure")
@@ -108,7 +114,10 @@ def test_a_revision_needs_no_baseline(project):
     found = run(project, "--base", "HEAD")
     assert found.returncode == 1, found.stderr
     assert "train: operator calls: expected at most" in found.stdout
-    assert "budgeted.py:15 in train.<locals>.step\n       loss = loss * 1" in found.stdout
+    assert (
+        "at budgeted.py:15 in train.<locals>.step: +1 aten::mul.Tensor\n      loss = loss * 1"
+        in found.stdout
+    )
 
 
 def test_a_step_that_fails_costs_the_others_nothing(project):
@@ -138,3 +147,19 @@ def test_wrong_usage_is_told(project, arguments, said):
     found = run(project, *arguments)
     assert found.returncode == 2
     assert said in found.stderr
+
+
+def test_the_page_shows_what_comes_out(tmp_path):
+    text = (ROOT / "docs" / "check.md").read_text()
+    blocks = dict(
+        re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
+    )
+    for name in ("ftax.toml", "budgeted.py"):
+        (tmp_path / name).write_text(blocks[name])
+    assert run(tmp_path, "--update").returncode == 0
+    assert (
+        blocks["ftax_baselines/forward.txt"]
+        in (tmp_path / "ftax_baselines/forward.txt").read_text()
+    )
+    change(tmp_path, "return x.relu()", "scale = x.max().item()\n        return x.relu() * scale")
+    assert blocks["a breach"].strip() in run(tmp_path).stdout

@@ -56,7 +56,18 @@ def test_a_baseline_is_what_there_was(known, verdict):
 def test_a_breach_names_what_is_new_and_where():
     held = judge(make_counts(3), baseline=make_counts(1))["operators"]
     assert held.describe() == "operator calls: expected at most 1 (baseline), got 3"
-    assert [*held.list_places()] == ["+2 aten::add at model.py:7, 9 in forward", "     x = x + 1"]
+    assert [*held.list_places()] == ["at model.py:7, 9 in forward: +2 aten::add", "    x = x + 1"]
+
+
+def test_what_moved_to_another_line_is_nothing_new():
+    def make(*facts):
+        tally = Tally(facts=tuple(Fact(what=what, where=where) for what, where in facts))
+        return Counts(tallies={"operators": tally}, setting=SETTING)
+
+    before = make(("aten::relu", "at a.py in f: x.relu()"))
+    after = make(("aten::relu", "at a.py in f: x.relu() + 1"), ("aten::add", "at a.py in f: ..."))
+    held = judge(after, baseline=before)["operators"]
+    assert [fact.what for fact in held.new] == ["aten::add"]
 
 
 def test_the_budget_goes_before_the_baseline():

@@ -46,7 +46,7 @@ def test_a_breach_says_expected_got_and_where(run_test):
         [
             "*counts = ftax_budget(step, torch.ones(3), operators=1)",
             "E *operator calls: expected at most 1 (budget), got 2",
-            "E *+1 aten::mul.Tensor at test_it.py:5 in step",
+            "E *at test_it.py:5 in step: +1 aten::mul.Tensor",
             "E *y = x * 2",
         ]
     )
@@ -65,7 +65,7 @@ def test_a_snapshot_is_written_read_and_held(run_test, pytester):
     changed.stdout.fnmatch_lines(
         [
             "E *host reads: expected at most 0 (baseline), got 1",
-            "E *+1 aten::_local_scalar_dense at test_it.py:6 in step",
+            "E *at test_it.py:6 in step: +1 aten::_local_scalar_dense",
             "E *return y + float(y.max())",
         ]
     )
