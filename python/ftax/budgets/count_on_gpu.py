@@ -12,6 +12,7 @@ from ftax.budgets.counts import Notes, Tally
 from ftax.instruments.trace.activities import ApiCall, IterationTrace
 from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.names import shorten_all
+from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.timeline import find_waits, list_outermost
 from ftax.instruments.trace.tracer import detach, trace_prepared
 from ftax.runtimes.catalogue import find_runtime
@@ -28,16 +29,20 @@ def count_on_gpu(loaded: LoadedModel) -> dict[str, Tally]:
     it."""
     prepared = find_runtime("eager").prepare(Workspace(loaded), "python")
     try:
-        trace = trace_prepared(loaded, prepared, iterations=_ITERATIONS)
+        return tally_trace(trace_prepared(loaded, prepared, iterations=_ITERATIONS))
     finally:
         detach()
+
+
+def tally_trace(trace: Trace) -> dict[str, Tally]:
+    """What each iteration did; a problem where they differ, or the trace is unreliable."""
     verdict = judge(trace)
     names = shorten_all(kernel.name for kernel in trace.kernels)
     parts = [_count_part(part, names) for part in trace.split()]
     problem = "" if verdict.ok else f"the trace is {verdict.describe()}"
     return {
-        name: Tally(facts=tally.facts, problem=problem or _compare(name, parts))
-        for name, tally in parts[0].items()
+        kind: Tally(facts=tally.facts, problem=problem or _compare(kind, parts))
+        for kind, tally in parts[0].items()
     }
 
 
