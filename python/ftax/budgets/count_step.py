@@ -25,7 +25,7 @@ from ftax.budgets.places import Places
 from ftax.errors import UnavailableError
 from ftax.runtimes.compilers.inductor import count_since, read_counters
 from ftax.runtimes.prepare import open_capture
-from ftax.steps.compiled_graphs import list_breaks, room_to_compile
+from ftax.steps.compiled_graphs import count_breaks, find_causes, room_to_compile
 from ftax.steps.given import Model, as_step, load, measuring
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
@@ -216,7 +216,7 @@ def _count_python_calls(step: _Step) -> Tallies:
     def see(frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
             code = frame.f_code
-            file = step.places.name_file(code)
+            file = step.places.name_file(code.co_filename)
             notes.add(code.co_qualname, f"in {file}", f"{file}:{code.co_firstlineno}")
 
     # What is compiled is left alone: TorchDynamo would compile the hook too.
@@ -228,8 +228,10 @@ def _count_python_calls(step: _Step) -> Tallies:
 def _count_compilations(step: _Step) -> Tallies:
     breaks, compiled = Notes(), Notes()
     before = read_counters()
-    for place in list_breaks(step.run):
-        breaks.add("graph break", f"at {place}")
+    found = count_breaks(step.run)
+    causes = find_causes()
+    for line, number in found.items():
+        breaks.add("graph break", *step.places.name_line(*causes.get(line, line)), count=number)
     for name, number in count_since(before, "stats").items():
         if name == "unique_graphs":
             compiled.add("a graph was compiled", count=number)

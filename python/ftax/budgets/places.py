@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import NamedTuple
 
 from ftax.steps.outputs import call_model
@@ -47,15 +47,19 @@ class Places:
         return Place(inside)
 
     def _name(self, frame: FrameType, inside: str) -> Place:
-        file = self.name_file(frame.f_code)
-        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        text = " ".join(text.split())[:_MOST_CHARACTERS]
-        at = f"at {file} in {frame.f_code.co_qualname}{f': {text}' if text else ''}"
-        return Place(f"{inside} {at}".lstrip(), f"{file}:{frame.f_lineno}")
+        code = frame.f_code
+        place = self.name_line(code.co_filename, frame.f_lineno, code.co_qualname)
+        return Place(f"{inside} {place.where}".lstrip(), place.line)
 
-    def name_file(self, code: CodeType) -> str:
+    def name_line(self, path: str, number: int, function: str) -> Place:
+        """The place of a line of a file."""
+        file = self.name_file(path)
+        text = " ".join(linecache.getline(path, number).split())[:_MOST_CHARACTERS]
+        where = f"at {file} in {function}{f': {text}' if text else ''}"
+        return Place(where, f"{file}:{number}")
+
+    def name_file(self, file: str) -> str:
         """From the project's folder, or within the packages; without folders elsewhere."""
-        file = code.co_filename
         if file not in self._files:
             linecache.checkcache(file)  # it may have changed since another step was counted
             self._files[file] = self._choose_name(file)
