@@ -5,6 +5,8 @@ pytest imports this file in every run, so it imports neither torch nor ftax unti
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,7 +35,7 @@ def ftax_budget(request: pytest.FixtureRequest) -> BudgetCheck:
     return BudgetCheck(
         root=request.config.rootpath,
         folder=request.path.parent / _FOLDER,
-        name=f"{request.path.stem}.{request.node.name}",
+        name=".".join((request.path.stem, *request.node.nodeid.split("::")[1:])),
         is_updating=bool(request.config.getoption("--ftax-update")),
     )
 
@@ -101,10 +103,12 @@ class BudgetCheck:
         return {kind: tally.total for kind, tally in found.tallies.items()}
 
     def _choose_name(self) -> str:
-        """Of the baseline: that of the test, with a number from the second one on."""
+        """Of the baseline: that of the test as a file can have it, with a number from the second
+        one on."""
         self._snapshots += 1
-        name = "".join(letter if letter.isalnum() or letter in "_.[]-" else "_"
-                       for letter in self._name)  # fmt: skip
+        name = re.sub(r"[^\w.\[\]-]", "_", self._name)
+        if name != self._name:  # others may look like it
+            name += f"-{zlib.crc32(self._name.encode()):08x}"
         return name if self._snapshots == 1 else f"{name}.{self._snapshots}"
 
 

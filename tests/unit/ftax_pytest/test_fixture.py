@@ -71,6 +71,28 @@ def test_a_snapshot_is_written_read_and_held(run_test, pytester):
     )
 
 
+def test_each_test_has_a_baseline_of_its_own(pytester, run_test):
+    run_test("snapshot=True", "--ftax-update")
+    pytester.makepyfile(
+        test_more="""
+        import pytest
+
+        class TestOne:
+            @pytest.mark.parametrize("name", ["a b", "a/b"])
+            def test_it(self, ftax_budget, name):
+                ftax_budget(lambda: None, snapshot=True)
+                ftax_budget(lambda: [None], snapshot=True)
+
+        class TestOther(TestOne):
+            pass
+        """
+    )
+    pytester.runpytest_inprocess("-p", "ftax_pytest", "--ftax-update").assert_outcomes(passed=5)
+    names = {path.name for path in pytester.path.joinpath("ftax_baselines").iterdir()}
+    assert len(names) == 9
+    assert "test_it.test_step.txt" in names
+
+
 @pytest.mark.parametrize(
     ("budget", "said"),
     [
