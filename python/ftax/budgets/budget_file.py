@@ -24,6 +24,7 @@ from ftax.steps.setting import Setting, read_setting
 
 FILE = "ftax.toml"
 FOLDER = "ftax_baselines"  # beside the file
+_RUN = "run"  # a table of `ftax run --budget`
 ANY = "any"  # in the place of a number: as many as there are
 _EXAMPLE = '[steps.forward], and below it step = "my_package.model:make"'
 
@@ -108,7 +109,7 @@ def read_budget_file(path: Path) -> BudgetFile:
 
 def _read(path: Path, values: Mapping[str, Any]) -> BudgetFile:
     tables = values.get("steps")
-    if unknown := [name for name in values if name != "steps"]:
+    if unknown := [name for name in values if name not in ("steps", _RUN)]:
         raise InvalidArgumentError(f"unknown table {unknown[0]!r}; write {_EXAMPLE}")
     if not isinstance(tables, Mapping) or not tables:
         raise InvalidArgumentError(f"it has no steps; write {_EXAMPLE}")
