@@ -86,7 +86,9 @@ class BudgetCheck:
                 "snapshot=True"
             )
         limits = make_budget(budget, allow)
-        found = count(step, inputs, Setting(), self._root)
+        found = count(
+            step, inputs, Setting(), self._root, with_instructions=limits.needs_instructions
+        )
         baseline = None
         if snapshot:
             path = find_path(self._folder, self._choose_name())

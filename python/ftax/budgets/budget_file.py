@@ -43,6 +43,11 @@ class Budget:
     most: Mapping[str, int | None] = field(default_factory=lambda: FrozenMap({}))
     allow: tuple[str, ...] = ()
 
+    @property
+    def needs_instructions(self) -> bool:
+        """Whether instructions, which are not counted unasked, have a limit."""
+        return self.most.get("instructions") is not None
+
     def __post_init__(self) -> None:
         for kind, number in self.most.items():
             check_kind(kind)

@@ -21,6 +21,7 @@ import torch
 from ftax import _core
 from ftax.budgets.calls_by_place import MemoryReads, PlacedCalls, match_names
 from ftax.budgets.counts import Counts, Notes, Tally
+from ftax.budgets.instructions import counter
 from ftax.budgets.places import Places
 from ftax.errors import UnavailableError
 from ftax.runtimes.compilers.inductor import count_since, read_counters
@@ -38,6 +39,7 @@ from ftax.tape.waits import READS
 
 _COMPILING_CALLS = 3
 _MOST_COMPILATIONS = 50
+_INSTRUCTION_CALLS = 10
 _COMPILED = "code that torch.compile made"
 _OF_ONE_THREAD = ("operators", "host_reads", "copies", "allocations", "allocated_bytes",
                   "python_calls")  # fmt: skip
@@ -45,7 +47,9 @@ _OF_ONE_THREAD = ("operators", "host_reads", "copies", "allocations", "allocated
 Tallies = dict[str, Tally]
 
 
-def count(model: Model, inputs: Any, setting: Setting, root: Path) -> Counts:
+def count(
+    model: Model, inputs: Any, setting: Setting, root: Path, *, with_instructions: bool = False
+) -> Counts:
     """What one call of a step does; the step, and all that it holds, is afterwards as it was found.
 
     ``model`` and ``inputs`` are as for `ftax.tax`; lines are named from the folder ``root``. On one
@@ -59,15 +63,19 @@ def count(model: Model, inputs: Any, setting: Setting, root: Path) -> Counts:
     model, inputs, _ = open_capture(model, inputs, "")
     model, inputs, _ = as_step(model, inputs, None, setting)
     with measuring(model, setting, inputs):
-        return count_loaded(load(model, inputs, None, setting), root)
+        loaded = load(model, inputs, None, setting)
+        return count_loaded(loaded, root, with_instructions=with_instructions)
 
 
-def count_loaded(loaded: LoadedModel, root: Path) -> Counts:
+def count_loaded(loaded: LoadedModel, root: Path, *, with_instructions: bool = False) -> Counts:
     """`count` of what was loaded before."""
     _core.watch_other_threads()
     try:
         with room_to_compile(_MOST_COMPILATIONS):  # or a step that compiles in each call gives up
-            tallies = dict(_count(_Step(loaded, Places(root))))
+            step = _Step(loaded, Places(root))
+            tallies = dict(_count(step))
+            if with_instructions:
+                tallies |= _count_instructions(step)
     finally:
         other = _core.unwatch_other_threads()
     if other:
@@ -236,3 +244,18 @@ def _count_compilations(step: _Step) -> Tallies:
         if name == "unique_graphs":
             compiled.add("a graph was compiled", count=number)
     return {"graph_breaks": breaks.to_tally(), "recompilations": compiled.to_tally()}
+
+
+def _count_instructions(step: _Step) -> Tallies:
+    """The least of some calls: what else happens in one only adds to it."""
+    try:
+        with counter() as count_one:
+            found = [
+                step.run(lambda call: count_one(lambda: call_model(call)))
+                for _ in range(_INSTRUCTION_CALLS)
+            ]
+    except UnavailableError:
+        return {}
+    notes = Notes()
+    notes.add("instructions", count=min(found))
+    return {"instructions": notes.to_tally()}

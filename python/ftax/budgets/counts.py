@@ -19,10 +19,12 @@ from ftax.records.record import Count, Name, Record
 
 
 class Kind(NamedTuple):
-    """What is counted, in words, and the settings on which it may depend beside the step."""
+    """What is counted, in words, and the settings on which it may depend beside the step; whether
+    it is the same in every run, and so in a baseline."""
 
     words: str
     depends_on: tuple[str, ...]
+    is_exact: bool = True
 
 
 # Settings are those of `collect_setting`.
@@ -37,7 +39,7 @@ KINDS: dict[str, Kind] = {
     "python_calls": Kind("Python calls", ("python", *_DISPATCH)),
     "graph_breaks": Kind("graph breaks", ("python", *_DISPATCH)),
     "recompilations": Kind("recompilations", ("python", *_DISPATCH)),
-    "instructions": Kind("host instructions", ("python", *_DISPATCH, "cpu", "threads")),
+    "instructions": Kind("host instructions", ("python", *_DISPATCH, "cpu"), is_exact=False),
     "kernels": Kind("kernels", _GPU),
     "launches": Kind("kernel launches", _GPU),
     "graph_launches": Kind("graph launches", _GPU),

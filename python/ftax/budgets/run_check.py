@@ -144,6 +144,7 @@ def count_apart(
                 {
                     "step": step.step, "setting": step.setting.to_dict(), "folder": str(folder),
                     "path": list(path), "revision": asdict(revision) if revision else None,
+                    "with_instructions": step.budget.needs_instructions,
                 }
             )  # fmt: skip
             answer = worker.receive(_LIMIT_S)["result"]
@@ -172,7 +173,8 @@ def _count_in_fork(job: Mapping[str, Any], _line: Line) -> dict[str, object]:
     sys.path[:] = [str(folder), *job["path"]]
     os.chdir(folder)
     try:
-        found = count(job["step"], None, Setting(**job["setting"]), folder)
+        setting, with_instructions = Setting(**job["setting"]), job["with_instructions"]
+        found = count(job["step"], None, setting, folder, with_instructions=with_instructions)
     except RunnerError as error:
         hint = suggest_setup(str(error)) if revision else ""
         if hint:
