@@ -186,7 +186,7 @@ def plant(name: str, kind: str, draw: random.Random) -> dict[str, Any]:
 
 
 def import_code(folder: str, line: str) -> ModuleType:
-    """The planted function, in a file of its own."""
+    """The planted function, written to a file."""
     place = Path(folder, "planted.py")
     place.write_text(_CODE.format(line=line))
     module = sys.modules["planted"] = ModuleType("planted")  # TorchDynamo looks for it

@@ -1,4 +1,4 @@
-"""ftax keeps the budgets of its own ftax.toml."""
+"""ftax keeps the budgets of the ftax.toml in its repository."""
 
 from pathlib import Path
 

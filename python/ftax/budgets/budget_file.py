@@ -5,7 +5,7 @@
     budget = {host_reads = 0, operators = 412, python_calls = "any"}
     allow = ["stopping.py"]
 
-Whatever else a table has is a field of `ftax.Setting`, such as ``device = "cuda"``.
+All else in a table is a field of `ftax.Setting`, such as ``device = "cuda"``.
 """
 
 from __future__ import annotations

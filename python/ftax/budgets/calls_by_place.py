@@ -109,7 +109,7 @@ def match_names(calls: Sequence[PlacedCall], names: Counter[str]) -> Iterator[Pl
 
 
 class MemoryReads(TorchFunctionMode):
-    """Notes reads of memory that are no operator call. It has a run of its own: torch takes other
+    """Notes reads of memory that are no operator call, in a run for that alone: torch takes other
     paths where such a mode is active."""
 
     def __init__(self, notes: Notes, places: Places) -> None:

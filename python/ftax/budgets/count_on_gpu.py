@@ -1,5 +1,5 @@
 """Counts what one call of a step does on a GPU: kernels, launches, and waits for the device, as
-CUPTI reports them. That is whatever makes them: also a library that torch knows nothing of.
+CUPTI reports them, also those of libraries that torch knows nothing of.
 """
 
 from __future__ import annotations

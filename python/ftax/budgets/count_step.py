@@ -1,8 +1,8 @@
 """Counts what one call of a step does, each count by the instrument that sees it exactly.
 
-Every instrument has runs of its own, from the state that was found, and none is in the way of
-another. Each looks twice: what differs between two runs of the same work is not a count, and says
-so. What the first calls do (caches, tables, compilations) is over before anything is counted.
+Every instrument has its own runs, from the state that was found, and none is in the way of another.
+Each looks twice: what differs between two runs of the same work is not exact, and is said to be so.
+What the first calls do (caches, tables, compilations) is over before anything is counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts the steps of a ``ftax.toml``, each in a process of its own, and holds them to budgets.
+"""Counts the steps of a ``ftax.toml``, each in a fresh process, and holds them to budgets.
 
 One worker process imports torch and forks once a step. So no step finds what another one left in
 caches, and the number of steps costs little. The worker has a fixed hash seed: a step that goes
@@ -131,7 +131,7 @@ def count_apart(
     revision: Revision | None = None,
     progress: Progress | None = None,
 ) -> list[Counts | FtaxError]:
-    """What each step does, counted in a process of its own in ``folder``, with modules found on
+    """What each step does, counted in a fresh process in ``folder``, with modules found on
     ``path``; of one that cannot be counted the error."""
     worker = Worker(f"{__name__}:serve", environment={"PYTHONHASHSEED": _HASH_SEED})
     found: list[Counts | FtaxError] = []

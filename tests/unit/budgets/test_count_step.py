@@ -64,17 +64,17 @@ def test_a_forward_pass():
 
 
 def test_python_calls_are_those_of_the_step_alone():
-    def helper(x):
+    def add_one(x):
         return x + 1
 
     def step(x):
-        return helper(helper(x))
+        return add_one(add_one(x))
 
     found = count_here(step, torch.ones(2))
     names = {
         fact.what.rpartition(".")[2]: fact.count for fact in found.tallies["python_calls"].facts
     }
-    assert names == {"step": 1, "helper": 2}
+    assert names == {"step": 1, "add_one": 2}
 
 
 def test_equal_layers_are_one_fact():
@@ -183,7 +183,7 @@ def test_work_that_changes_is_refused():
 
 
 class Restless(nn.Module):
-    """Of which torch sees nothing that changes."""
+    """Its operator calls stay the same, and what Python does changes."""
 
     def __init__(self):
         super().__init__()
