@@ -24,6 +24,8 @@ from ftax.steps.loaded import LoadedModel
 from support.forks import can_fork, forked_workers
 from support.small_models import Nest, normal
 
+pytest_plugins = ("ftax_pytest", "pytester")
+
 # Or inductor compiles and loads a library for each kind of vector that the CPU might have, again in
 # each cache.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")

@@ -228,10 +228,18 @@ void bind_tape(py::module_& m) {
   m.def(
       "measure_peak_bytes",
       [](const py::object& callable, const std::string& device) {
-        return MemoryMeter::measure_peak(c10::Device(device), [&] { callable(); });
+        return MemoryMeter::watch(c10::Device(device), [&] { callable(); })->peak_bytes();
       },
       py::arg("callable"), py::arg("device"),
       "Peak memory above the start while `callable()` runs, its result included, in bytes.");
+  m.def(
+      "count_allocations",
+      [](const py::object& callable, const std::string& device) {
+        const auto meter = MemoryMeter::watch(c10::Device(device), [&] { callable(); });
+        return std::make_pair(meter->allocations(), meter->allocated_bytes());
+      },
+      py::arg("callable"), py::arg("device"),
+      "How often `callable()` allocates memory of the device, and how many bytes in all.");
   m.def(
       "list_undeclared_writes",
       [] {

@@ -1,9 +1,9 @@
 """The command line: `ftax tax bert-base`, `ftax run train.py`, `ftax compare`, ...
 
-Exit codes: 0 done, 1 a comparison says slower (or cannot tell, if that shall fail too) or a library
-does not conform, 2 wrong usage or input, 3 this machine lacks something, 4 what is measured failed,
-70 a fault of ftax itself, 130 interrupted, 141 whoever read the output has gone. Nothing is
-imported before `main`, since a failing import would end with 1.
+Exit codes: 0 done, 1 a comparison says slower, a step is over its budget or a library does not
+conform, 2 wrong usage or input, 3 this machine lacks something, 4 what is measured failed, 5 it
+cannot be told, 70 a fault of ftax itself, 130 interrupted, 141 whoever read the output has gone.
+Nothing is imported before `main`, since a failing import would end with 1.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import typer
 from ftax.cli import (
     bench,
     catalogue,
+    check,
     compare,
     conform,
     knee,
@@ -24,9 +25,9 @@ from ftax.cli.ending import show_version
 app = typer.Typer(
     name="ftax",
     help="Measures the framework tax of inference, decoding and training; says who collects it.",
-    epilog="Exit codes: 0 done, 1 slower or not conforming, 2 wrong input, 3 cannot be had here, "
-    "4 the model failed, 70 a fault of ftax, 130 interrupted. FTAX_TRACEBACK=1 shows all of an "
-    "error.",
+    epilog="Exit codes: 0 done, 1 slower, over budget or not conforming, 2 wrong input, 3 cannot "
+    "be had here, 4 the model failed, 5 cannot tell, 70 a fault of ftax, 130 interrupted. "
+    "FTAX_TRACEBACK=1 shows all of an error.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},  # of every command below, too
     pretty_exceptions_enable=False,
@@ -57,6 +58,7 @@ def run() -> None:
 app.command("tax")(tax.tax)
 app.command("bench")(bench.bench)
 app.command("compare")(compare.compare)
+app.command("check")(check.check)
 app.command("knee")(knee.knee)
 app.command("sweep")(sweep.sweep)
 app.command("trace")(trace.trace)

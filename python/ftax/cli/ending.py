@@ -138,7 +138,7 @@ def _explain(error: BaseException) -> tuple[int, str]:
         return _UNHEARD, ""  # how rich ends while it prints the help
     if isinstance(error, FtaxError):
         said = shorten(" ".join(str(error).splitlines()), _MOST_CHARACTERS)
-        return _choose_code(error), "\n".join((f"ftax: {said}", *_tell_all(error)))
+        return choose_code(error), "\n".join((f"ftax: {said}", *_tell_all(error)))
     if is_out_of_memory(error):
         return FAILED, f"ftax: {describe(error)}"
     if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
@@ -149,7 +149,8 @@ def _explain(error: BaseException) -> tuple[int, str]:
     return UNFORESEEN, _report(error)
 
 
-def _choose_code(error: FtaxError) -> int:
+def choose_code(error: FtaxError) -> int:
+    """The exit code of an error of ftax."""
     if isinstance(error, (UnavailableError, UnsupportedError)):
         return LACKING
     return FAILED if isinstance(error, RunnerError) else WRONG

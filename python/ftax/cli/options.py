@@ -45,7 +45,8 @@ def _check_json(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def _check_output(path: Path | None) -> Path | None:
+def check_output(path: Path | None) -> Path | None:
+    """The path of a file to write. Raises BadParameter if it cannot be written."""
     if path is None:
         return None
     _refuse_dash(path)
@@ -90,7 +91,7 @@ Label = Annotated[
     str, typer.Option(help="What to call the result, such as before; `ftax compare` reads it.")
 ]
 # Outputs are looked at first: a mistyped folder must not cost what was measured.
-_make_trace_file = functools.partial(typer.Option, callback=_check_output)
+_make_trace_file = functools.partial(typer.Option, callback=check_output)
 _FOR_A_VIEWER = "here for Perfetto or chrome://tracing."
 TraceOutput = Annotated[
     Path | None, _make_trace_file("--trace", help=f"GPU: write the traces {_FOR_A_VIEWER}")

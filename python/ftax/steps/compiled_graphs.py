@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,19 +70,44 @@ def list_called_graphs(run: Callable[[], object]) -> list[CalledGraph]:
     return called
 
 
-def list_breaks(run: Callable[[], object]) -> list[str]:
-    """Where a call comes back to compiled code: "model.py:12 in forward". TorchDynamo makes a
-    function of what comes after a break, and names it so."""
-    found: dict[str, None] = {}
+class Line(NamedTuple):
+    """Of a function in a file."""
+
+    file: str
+    number: int
+    function: str
+
+
+def count_breaks(run: Callable[[], object]) -> Counter[Line]:
+    """Where a call comes back to compiled code, and how often. TorchDynamo makes a function of what
+    comes after a break, and names it so."""
+    found: Counter[Line] = Counter()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         place = _RESUMED.fullmatch(frame.f_code.co_name) if event == "call" else None
         if place is not None:
-            file = Path(frame.f_code.co_filename).name
-            found[f"{file}:{place[2]} in {place[1]}"] = None
+            found[Line(frame.f_code.co_filename, int(place[2]), place[1])] += 1
 
     _watch(note, run)
-    return list(found)
+    return found
+
+
+def list_breaks(run: Callable[[], object]) -> list[str]:
+    """The places of `count_breaks`: "model.py:12 in forward"."""
+    return [f"{Path(file).name}:{number} in {name}" for file, number, name in count_breaks(run)]
+
+
+def find_causes() -> dict[Line, Line]:
+    """Which line made compiled code break at a line: the innermost one that TorchDynamo was at, by
+    all those that led there."""
+    from torch._dynamo.utils import graph_break_reasons
+
+    causes: dict[Line, Line] = {}
+    for reason in graph_break_reasons:
+        lines = [Line(item.filename, item.lineno or 0, item.name) for item in reason.user_stack]
+        for line in lines:
+            causes.setdefault(line, lines[-1])
+    return causes
 
 
 def find_asked_guards(run: Callable[[], object]) -> dict[CodeType, list[Any]]:

@@ -87,6 +87,12 @@ class StepModule(nn.Module):
                 f"{self.step.name}, being reset, raised {describe_fault(error)}"
             ) from error
 
+    def put_back(self) -> None:
+        """Put back all that was written, weights too: for whoever calls the step outside a
+        runner."""
+        self._bulky.put_back()
+        self.prepare()
+
     def _reset(self) -> None:
         if self._rewind is not None:
             self._rewind()

@@ -215,7 +215,7 @@ def find_host_reads(
     call: Callable[[], Any], module: nn.Module | None, *, has_autograd: bool = False
 ) -> list[str]:
     """Where one inference reads a tensor's memory from Python without any operator call."""
-    with use_autograd(has_autograd), _module_paths(module, lambda _: None) as where:
+    with use_autograd(has_autograd), follow_modules(module, lambda _: None) as where:
         log = _HostReadLog(where)
         with log:
             call_model(call)
@@ -284,7 +284,7 @@ def _record_with_key(
 ) -> tuple[_core.Tape, list[torch.Tensor]]:
     with use_autograd(has_autograd):
         recording = _core.Recording(inputs, weights, device, _choose_level(has_autograd))
-        with _module_paths(module, recording.set_module), _refuse_triton(recording):
+        with follow_modules(module, recording.set_module), _refuse_triton(recording):
             recording.start()
             try:
                 result = _run(call, recording)
@@ -319,7 +319,7 @@ def record_with_autograd(
     weights = [*module.parameters(), *module.buffers(), *state]
     with use_autograd(True):
         recording = _core.Recording(list(inputs), weights, device, _core.Level.with_autograd)
-        watching = _module_paths(module, recording.set_module), _refuse_triton(recording)
+        watching = follow_modules(module, recording.set_module), _refuse_triton(recording)
         with watching[0], watching[1], _record_backward(recording):
             recording.start()
             try:
@@ -381,7 +381,7 @@ def _record_with_python(
 ) -> tuple[_core.Tape, list[torch.Tensor]]:
     with use_autograd(has_autograd):
         recording = _core.Recording(inputs, weights, device, _choose_level(has_autograd))
-        paths = _module_paths(module, recording.set_module)
+        paths = follow_modules(module, recording.set_module)
         with paths, _refuse_triton(recording), _FeedRecorder(recording):
             result = _run(call, recording)
     return _finish(recording, result, inputs)
@@ -438,7 +438,7 @@ def _refuse_triton(recording: _core.Recording) -> Iterator[None]:
 
 
 @contextmanager
-def _module_paths(
+def follow_modules(
     module: nn.Module | None, tell: Callable[[str], None]
 ) -> Iterator[Callable[[], str]]:
     """``tell`` which submodule's forward is running; yields how to ask for it."""

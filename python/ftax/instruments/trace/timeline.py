@@ -169,7 +169,7 @@ def compute_waits(trace: Trace) -> Waits | None:
     """The waits of a trace; None if it has no API calls."""
     if not trace.api_calls:
         return None
-    found = [_find_waits(part) for part in trace.split()]
+    found = [find_waits(part) for part in trace.split()]
     return Waits(
         counts=tuple(len(waits) for waits, _ in found),
         wait_ns=tuple(sum(wait.end_ns - wait.start_ns for wait in waits) for waits, _ in found),
@@ -177,13 +177,13 @@ def compute_waits(trace: Trace) -> Waits | None:
     )
 
 
-def _find_waits(part: IterationTrace) -> tuple[list[ApiCall], list[tuple[int, int]]]:
+def find_waits(part: IterationTrace) -> tuple[list[ApiCall], list[tuple[int, int]]]:
     """The calls that wait, and when the device was busy. A copy to the host and the synchronise
     that follows it are one wait: a number is read by both."""
     copies = {item.correlation_id: item for item in part.memcpys if item.copy_kind == "DtoH"}
     waits: list[ApiCall] = []
     before: ApiCall | None = None
-    for call in _list_outermost(part):
+    for call in list_outermost(part):
         copy = copies.get(call.correlation_id)
         if _SYNCHRONISE.fullmatch(call.name):
             if waits and waits[-1] is before and _COPY.fullmatch(before.name):
@@ -195,7 +195,7 @@ def _find_waits(part: IterationTrace) -> tuple[list[ApiCall], list[tuple[int, in
     return waits, merge_intervals(part.activities)
 
 
-def _list_outermost(part: IterationTrace) -> Iterator[ApiCall]:
+def list_outermost(part: IterationTrace) -> Iterator[ApiCall]:
     """Calls that were made while the request was issued, without those that another made: the
     runtime's are made of the driver's."""
     latest: dict[int, int] = {}  # end of a thread's last call

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ftax_run import records
 from ftax_run.account import Account
+from ftax_run.budget import hold, read_budget
 from ftax_run.errors import RunError
 from ftax_run.launch import (
     ITERATION,
@@ -48,6 +49,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="append what was found")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page of all that was found")
+    parser.add_argument(
+        "--budget", type=Path, metavar="FILE",
+        help="hold an iteration to the table [run] of this file; 1 if it does more",
+    )  # fmt: skip
     parser.add_argument("--speedscope", type=Path, metavar="FILE", help="a flame graph of idle")
     parser.add_argument("--chrome", type=Path, metavar="FILE", help="two iterations on a timeline")
     parser.add_argument(
@@ -76,7 +81,7 @@ def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Ours, and the program with its own: it begins at the first word that is no option of ours."""
     takes_value = (
         "--rate", "-o", "--output", "--show", "--html", "--speedscope", "--chrome", "--duration",
-        "--patience", "--iteration",
+        "--patience", "--iteration", "--budget",
     )  # fmt: skip
     place = 0
     while place < len(words) and words[place].startswith("-") and words[place] not in ("-m", "--"):
@@ -124,6 +129,7 @@ def run(words: Sequence[str]) -> int:
     mine, program = split_options(words)
     options = make_parser().parse_args(mine)
     plan = _make_plan(options)
+    budget = None if options.budget is None else read_budget(options.budget)
     if options.show is not None:
         account = records.read(options.show)[-1]
     else:
@@ -151,10 +157,17 @@ def run(words: Sequence[str]) -> int:
     ):  # fmt: skip
         if path is not None:
             write(account, path)
+    kept, code = ([], 0) if budget is None else hold(account, budget)
+    if kept:
+        print("", *kept, sep="\n", file=sys.stderr, flush=True)
     if options.show is not None:
-        return 0
+        return code
     if options.receipt:
         _measure_again(account, options.output, plan)
+    return code if account.exit_code == 0 else _name_end(account)
+
+
+def _name_end(account: Account) -> int:
     return account.exit_code if account.exit_code >= 0 else 128 - account.exit_code
 
 

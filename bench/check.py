@@ -1,0 +1,297 @@
+"""Counts of `ftax check` are the same in each run beside busy neighbours; what is planted is found.
+
+Twelve models of the zoo in their tiny form. In fresh processes, with hash seeds of their own, while
+other processes keep every CPU busy, each model is counted several times. Then one operator, host
+read, copy or graph break is planted behind a module drawn at random, and held to the counts without
+it. Last, what the command and the fixture take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import torch
+from torch import nn
+
+import ftax
+from ftax.budgets.baselines import make_baseline
+from ftax.budgets.budget_file import Budget
+from ftax.budgets.count_step import count_loaded
+from ftax.budgets.counts import Counts
+from ftax.budgets.held import hold
+from ftax.steps.given import measuring
+from ftax.steps.module_calls import watch_module_calls
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.setting import Setting
+from record import Figure, figure, finish, make_parser, progress, run_workers
+
+MODELS = (
+    *("bert-base", "gpt2", "resnet-50", "distilbert", "roberta", "albert"),
+    *("fnet", "squeezebert", "mobilenet-v2", "wav2vec2", "funnel", "mobilebert"),
+)
+_LINES = {
+    "operators": "find(out) + 1",
+    "host_reads": "find(out).flatten()[0].item()",
+    "copies": "find(out).to('meta')",
+    "graph_breaks": "torch._dynamo.graph_break()",
+}
+_LINE = 6  # of the planted one in `_CODE`
+_CODE = """import torch
+
+
+def forward(original, find, *args, **kwargs):
+    out = original(*args, **kwargs)
+    {line}
+    return out
+"""
+_STEPS = """import torch
+from torch import nn
+
+
+def make():
+    return nn.Sequential(*(nn.Linear(64, 64) for _ in range(8))), torch.randn(4, 64)
+"""
+_TESTS = """import pytest
+import torch
+from steps import make
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_step(ftax_budget, number):
+    ftax_budget(*make(), host_reads=0, operators=8)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_without(number):
+    module, inputs = make()
+    module(inputs)
+"""
+
+
+def main() -> None:
+    """Start the workers, print the figures, save the record."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--repeats", type=int, default=8, help="counts of each model a process")
+    parser.add_argument("--planted", type=int, default=200, help="of each kind, over all processes")
+    parser.add_argument("--compiled", type=int, default=24, help="graph breaks that are planted")
+    options = parser.parse_args()
+    if options.quick:
+        options.repeats, options.planted, options.compiled = 2, 8, 2
+        options.processes = min(options.processes, 2)
+    if options.worker:
+        print(json.dumps(work(options)))
+        return
+    shares = [
+        f"--{name}={-(-number // options.processes)}"
+        for name, number in (("planted", options.planted), ("compiled", options.compiled))
+    ]
+    with busy_neighbours():
+        found = run_workers(__file__, options, f"--repeats={options.repeats}", *shares)
+    figures = [*list_alike(found, options.repeats), *list_planted(found), *list_times(options)]
+    finish(__file__, options, figures, raw=found)
+
+
+def work(options: argparse.Namespace) -> dict[str, Any]:
+    """One process: the counts of each model, by run, and what became of what was planted."""
+    draw = random.Random(os.getpid())
+    models = MODELS[:3] if options.quick else MODELS
+    counts = {
+        name: [count_model(name).to_dict() for _ in range(options.repeats)] for name in models
+    }
+    planted = [
+        {"kind": kind, **plant(draw.choice(models), kind, draw)}
+        for kind in _LINES
+        for _ in range(options.compiled if kind == "graph_breaks" else options.planted)
+    ]
+    return {"counts": counts, "planted": planted}
+
+
+@contextmanager
+def busy_neighbours() -> Iterator[None]:
+    """One for each CPU."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    neighbours = [subprocess.Popen(spin) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.wait()
+
+
+def count_model(
+    name: str,
+    change: Callable[[nn.Module], Callable[[], None]] | None = None,
+    *,
+    is_compiled: bool = False,
+    root: Path = Path(),
+) -> Counts:
+    """What a model does, with a ``change`` of the module, which gives what undoes it."""
+    loaded = ftax.load_model(name, setting=Setting(tiny=True, threads=1))
+    undo = change(loaded.module) if change else None
+    try:
+        if not is_compiled:
+            with measuring(loaded, loaded.setting):
+                return count_loaded(loaded, root)
+        compiled: Any = torch.compile(loaded.module, backend="eager")
+
+        def step(*args: Any) -> Any:
+            with torch.no_grad():
+                return compiled(*args, **loaded.kwargs)
+
+        made = ftax.load_model(ftax.step(step, loaded.args), setting=Setting(threads=1))
+        with measuring(made, made.setting):
+            return count_loaded(made, root)
+    finally:
+        torch.compiler.reset()
+        if undo:
+            undo()
+
+
+def plant(name: str, kind: str, draw: random.Random) -> dict[str, Any]:
+    """Whether one more of a kind is a breach that names its line."""
+    path = draw.choice(list_called(name))
+    is_compiled = kind == "graph_breaks"
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = (
+            count_model(
+                name,
+                functools.partial(put_behind, import_code(folder, line), path),
+                is_compiled=is_compiled,
+                root=Path(folder),
+            )
+            for line in ("pass", _LINES[kind])
+        )
+    held = hold(name, after, Budget(), make_baseline(before))
+    (found,) = [item for item in held if item.kind == kind]
+    places = [*found.list_places()]
+    return {
+        "model": name, "module": path, "verdict": found.verdict, "places": places,
+        "is_named": any(f"planted.py:{_LINE} " in place for place in places),
+    }  # fmt: skip
+
+
+def import_code(folder: str, line: str) -> ModuleType:
+    """The planted function, written to a file."""
+    place = Path(folder, "planted.py")
+    place.write_text(_CODE.format(line=line))
+    module = sys.modules["planted"] = ModuleType("planted")  # TorchDynamo looks for it
+    exec(compile(place.read_text(), str(place), "exec"), vars(module))
+    return module
+
+
+def put_behind(code: ModuleType, path: str, module: nn.Module) -> Callable[[], None]:
+    """Have a call of the part at ``path`` end with the planted line."""
+    part: Any = module.get_submodule(path)
+    part.forward = functools.partial(code.forward, part.forward, find_tensor)
+    return lambda: vars(part).pop("forward")
+
+
+def find_tensor(output: Any) -> torch.Tensor:
+    """The first tensor of an output."""
+    return flatten_outputs(output)[0]
+
+
+@functools.cache
+def list_called(name: str) -> list[str]:
+    """The parts that a model calls once, and that give a tensor."""
+    loaded = ftax.load_model(name, setting=Setting(tiny=True, threads=1))
+    names = {id(part): path for path, part in loaded.module.named_modules() if path}
+    called: list[str] = []
+
+    def note(part: nn.Module, _args: Any, _output: Any) -> None:
+        called.append(names.get(id(part), ""))
+
+    with torch.inference_mode(), watch_module_calls(lambda *_: None, note):
+        loaded.call()
+    return [path for path in dict.fromkeys(called) if path and called.count(path) == 1]
+
+
+def list_alike(found: Sequence[Any], repeats: int) -> list[Figure]:
+    """How many runs of each model have the counts that the first one has."""
+    runs = alike = 0
+    for name, (first, *_) in found[0]["counts"].items():
+        every = [run for worker in found for run in worker["counts"][name]]
+        runs += len(every)
+        alike += sum(run["tallies"] == first["tallies"] for run in every)
+    return [
+        figure("runs of a model", len(found) * repeats, "runs"),
+        figure("runs with the same counts", alike / runs, "share", at_least=1.0),
+    ]
+
+
+def list_planted(found: Sequence[Any]) -> Iterator[Figure]:
+    """By kind: how often it was caught with its line."""
+    for kind in _LINES:
+        tries = [item for worker in found for item in worker["planted"] if item["kind"] == kind]
+        missed = [item for item in tries if item["verdict"] != "breach" or not item["is_named"]]
+        for item in missed:
+            progress(f"not found: {item}")
+        yield figure(f"{kind}: planted", len(tries), "times")
+        yield figure(f"{kind}: caught, its line named", 1 - len(missed) / len(tries), "share",
+                     at_least=1.0)  # fmt: skip
+
+
+def list_times(options: argparse.Namespace) -> list[Figure]:
+    """What the command takes for ten steps, and the fixture in a test."""
+    command_s, first_s, other_s = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        steps = [f'[steps.step-{number}]\nstep = "steps:make"\n' for number in range(10)]
+        Path(folder, "ftax.toml").write_text("\n".join(steps))
+        Path(folder, "steps.py").write_text(_STEPS)
+        Path(folder, "test_steps.py").write_text(_TESTS)
+        run([sys.executable, "-m", "ftax", "check", "--update"], folder)
+        for _ in range(options.processes):
+            start = time.perf_counter()
+            run([sys.executable, "-m", "ftax", "check"], folder)
+            command_s.append(time.perf_counter() - start)
+            first, other = time_tests(folder)
+            first_s.append(first)
+            other_s.append(other)
+    return [
+        figure("ftax check of ten small steps", command_s, "s", at_most=20.0),
+        figure("the fixture, first test", first_s, "s"),
+        figure("the fixture, any other test", other_s, "s", at_most=0.3),
+    ]
+
+
+def run(command: Sequence[str], folder: str) -> None:
+    """Raises CalledProcessError if it fails."""
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+def time_tests(folder: str) -> tuple[float, float]:
+    """What the fixture adds to the first test, and to the slowest of the others."""
+    plugin = [] if is_installed() else ["-p", "ftax_pytest"]
+    run([sys.executable, "-m", "pytest", *plugin, "--junitxml=times.xml"], folder)
+    times: dict[str, list[float]] = {}
+    for case in ElementTree.parse(Path(folder, "times.xml")).getroot().iter("testcase"):
+        name = str(case.get("name")).partition("[")[0]
+        times.setdefault(name, []).append(float(str(case.get("time"))))
+    first, *others = times["test_step"]
+    return first, max(others) - min(times["test_without"])
+
+
+def is_installed() -> bool:
+    """Whether pytest finds the fixture by itself."""
+    from importlib.metadata import entry_points
+
+    return any(item.name == "ftax_pytest" for item in entry_points(group="pytest11"))
+
+
+if __name__ == "__main__":
+    main()

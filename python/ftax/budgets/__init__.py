@@ -1,0 +1,1 @@
+"""Counts of one step, exact, and the budgets that they are held to."""

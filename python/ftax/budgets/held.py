@@ -1,0 +1,143 @@
+"""Holds counts to a budget: what there is more of than there may be, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ftax.budgets.baselines import Baseline
+from ftax.budgets.budget_file import Budget
+from ftax.budgets.counts import KINDS, Counts, Fact, Tally
+from ftax.errors import say_count
+
+Verdict = Literal["within", "below", "breach", "cannot tell", "no budget"]
+_CAN_BE_ALLOWED = ("host_reads", "copies", "synchronisations")
+_MOST_PLACES = 10  # that a breach names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """One count of one step, held to its budget.
+
+    Attributes:
+        most: what it may be; None if nothing says so.
+        source: what says so: "budget", "baseline" or a git revision.
+        verdict: "below" is within, and less than the baseline; "cannot tell": more than it, but the
+            count is not exact, or the baseline is of another setting.
+        new: what there is more of than in the baseline; all that was counted where that is nothing.
+        problem: why it cannot be told.
+    """
+
+    step: str
+    kind: str
+    measured: int | None
+    most: int | None
+    source: str
+    verdict: Verdict
+    new: tuple[Fact, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are more than there may be, certain or not."""
+        return self.most is not None and self.measured is not None and self.measured > self.most
+
+    def describe(self) -> str:
+        """``host reads: expected at most 0 (budget), got 1``."""
+        words = KINDS[self.kind].words
+        if self.measured is None:
+            return f"{words}: expected at most {self.most} ({self.source}), {self.problem}"
+        limit = "" if self.most is None else f"expected at most {self.most:,} ({self.source}), "
+        why = f"; {self.problem}" if self.problem else ""
+        return f"{words}: {limit}got {self.measured:,}{why}"
+
+    def list_places(self) -> Iterator[str]:
+        """What is new, and below it the line: ``at model.py:12 in forward: +1 aten::add``."""
+        places: dict[str, list[str]] = {}
+        for fact in self.new:
+            places.setdefault(_say_where(fact), []).append(f"+{fact.count:,} {fact.what}")
+        for where, new in list(places.items())[:_MOST_PLACES]:
+            place, _, text = where.partition(": ")
+            yield f"{place or 'at no line that is known'}: {', '.join(new)}"
+            if text:
+                yield f"    {text}"
+        if len(places) > _MOST_PLACES:
+            yield f"and {say_count(len(places) - _MOST_PLACES, 'more place')}"
+
+
+def _say_where(fact: Fact) -> str:
+    """With the numbers of its lines, which the key leaves out."""
+    if not fact.lines:
+        return fact.where
+    file = fact.lines[0].rpartition(":")[0]
+    more = [line.rpartition(":")[2] for line in fact.lines[1:]]
+    return fact.where.replace(file, ", ".join([fact.lines[0], *more]), 1)
+
+
+def hold(name: str, counts: Counts, budget: Budget, baseline: Baseline | None) -> list[Held]:
+    """Each count that was made, and each that the budget or the baseline has."""
+    kinds = [
+        kind
+        for kind in KINDS
+        if kind in counts.tallies or kind in budget.most or (baseline and kind in baseline.facts)
+    ]
+    return [_hold(name, kind, counts, budget, baseline) for kind in kinds]
+
+
+def _hold(name: str, kind: str, counts: Counts, budget: Budget, baseline: Baseline | None) -> Held:
+    tally = counts.tallies.get(kind)
+    facts = None if baseline is None else baseline.facts.get(kind)
+    if kind in _CAN_BE_ALLOWED:
+        allowed = budget.allow
+        tally = None if tally is None else _leave_out(tally, allowed)
+        facts = facts and {key: n for key, n in facts.items() if not _has_any(key, allowed)}
+    known = None if facts is None else sum(facts.values())
+    most, source = known, "" if baseline is None or known is None else baseline.source
+    if kind in budget.most:
+        most, source = budget.most[kind], "budget"
+    held = Held(step=name, kind=kind, measured=None if tally is None else tally.total, most=most,
+                source=source, verdict="no budget")  # fmt: skip
+    if tally is not None and tally.problem and (most is not None or source == ""):
+        return replace(held, verdict="cannot tell", problem=tally.problem)
+    if most is None:
+        return held
+    if tally is None:
+        return replace(held, verdict="cannot tell", problem=_say_why_not(kind))
+    if not held.is_over:
+        return replace(held, verdict="within" if known is None or tally.total >= known else "below")
+    held = replace(held, new=tuple(tally.find_new(facts or {})) or tally.facts)
+    if source != "budget" and (other := find_other_setting(kind, counts.setting, baseline)):
+        return replace(held, verdict="cannot tell", problem=other)
+    return replace(held, verdict="breach")
+
+
+def _say_why_not(kind: str) -> str:
+    if kind in ("graph_breaks", "recompilations"):
+        return "and torch.compile makes no part of the step"
+    if kind == "instructions":
+        return "and this machine does not count them"
+    return "and the step is not on a GPU" if "gpu" in KINDS[kind].depends_on else "not counted"
+
+
+def _leave_out(tally: Tally, allow: tuple[str, ...]) -> Tally:
+    kept = [fact for fact in tally.facts if not _has_any(fact.key, allow)]
+    return replace(tally, facts=tuple(kept))
+
+
+def _has_any(key: str, allow: tuple[str, ...]) -> bool:
+    return any(text in key for text in allow)
+
+
+def find_other_setting(kind: str, now: Mapping[str, str], baseline: Baseline | None) -> str:
+    """On which setting the count may depend that the baseline has another value of; "" on none."""
+    for name in KINDS[kind].depends_on:
+        before = (baseline.setting if baseline else {}).get(name, "")
+        if baseline is not None and _shorten(name, before) != _shorten(name, now.get(name, "")):
+            return f"the baseline is of {name} {before or 'none'}, and this is {now.get(name)}"
+    return ""
+
+
+def _shorten(name: str, value: str) -> str:
+    """Of torch its minor version, within which calls stay what they are."""
+    return ".".join(value.split(".")[:2]) if name == "torch" else value

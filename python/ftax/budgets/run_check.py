@@ -1,0 +1,185 @@
+"""Counts the steps of a ``ftax.toml``, each in a fresh process, and holds them to budgets.
+
+One worker process imports torch and forks once a step. So no step finds what another one left in
+caches, and the number of steps costs little. The worker has a fixed hash seed: a step that goes
+through a set of names makes the same calls each time.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ftax.budgets.baselines import Baseline, make_baseline, read_baseline, write_baseline
+from ftax.budgets.budget_file import BudgetedStep, BudgetFile
+from ftax.budgets.count_step import count
+from ftax.budgets.counts import KINDS, Counts
+from ftax.budgets.held import Held, find_other_setting, hold
+from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, UnsupportedError, attempt
+from ftax.steps.revision import Revision, check_origin, list_own_path, suggest_setup
+from ftax.steps.setting import Setting
+from ftax.timing.plan import Progress
+from ftax.workers.child import Line
+from ftax.workers.forks import Fork
+from ftax.workers.process import Worker, make_error
+
+_LIMIT_S = 3600.0  # of one step
+_HASH_SEED = "0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What was found of one step: each count held to its budget, or the error that it ended with;
+    ``notes`` are what to know of its baseline."""
+
+    step: BudgetedStep
+    held: tuple[Held, ...] = ()
+    error: FtaxError | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing says what it may do."""
+        return self.error is None and all(item.source == "" for item in self.held)
+
+    @property
+    def cannot_tell(self) -> bool:
+        """Whether something could not be told, or nothing was asked."""
+        if self.error is not None:
+            return isinstance(self.error, UnsupportedError)
+        return self.is_unknown or any(item.verdict == "cannot tell" for item in self.held)
+
+
+def check(
+    file: BudgetFile,
+    steps: Sequence[BudgetedStep],
+    *,
+    update: bool = False,
+    base: Revision | None = None,
+    progress: Progress | None = None,
+) -> list[Checked]:
+    """Each step, held to its budget and its baseline; or, with ``base``, to what it does at that
+    revision. ``update``: the baseline is what was counted now."""
+    path = (*(list_own_path(base) if base else ()), *sys.path)
+    now = count_apart(steps, file.folder, path=path, progress=progress)
+    before: Sequence[Counts | FtaxError | None] = [None] * len(steps)
+    if base is not None:
+        before = count_apart(
+            steps,
+            _find_folder(file.folder, base),
+            path=(*base.path, *sys.path),
+            revision=base,
+            progress=progress,
+        )
+    checked = []
+    for step, found, known in zip(steps, now, before, strict=True):
+        if isinstance(found, FtaxError):
+            checked.append(Checked(step=step, error=found))
+            continue
+        kept = file.find_baseline(step)
+        if update:
+            write_baseline(kept, make_baseline(found), step.step)
+        if base is None:
+            baseline = attempt(functools.partial(read_baseline, kept))
+        else:
+            baseline = _take_base(known, base)
+        if isinstance(baseline, FtaxError):
+            checked.append(Checked(step=step, error=baseline))
+            continue
+        held = hold(step.name, found, step.budget, baseline)
+        checked.append(Checked(step=step, held=tuple(held), notes=_list_notes(found, baseline)))
+    return checked
+
+
+def _find_folder(folder: Path, base: Revision) -> Path:
+    """The folder at the revision."""
+    repository = Path(base.repository).resolve()
+    if not folder.is_relative_to(repository):
+        raise InvalidArgumentError(
+            f"--base {base.ref} is a revision of {repository}, and {folder} is not in it: run the "
+            "command in the repository of the file"
+        )
+    return Path(base.worktree) / folder.relative_to(repository)
+
+
+def _take_base(known: Counts | FtaxError | None, base: Revision) -> Baseline | FtaxError:
+    if isinstance(known, FtaxError):
+        return type(known)(f"at {base.ref}: {known}")
+    assert known is not None
+    return make_baseline(known, base.ref)
+
+
+def _list_notes(counts: Counts, baseline: Baseline | None) -> tuple[str, ...]:
+    """Where the baseline is of another setting, each such setting once."""
+    if baseline is None:
+        return ()
+    kinds = [kind for kind in KINDS if kind in counts.tallies]
+    found = [find_other_setting(kind, counts.setting, baseline) for kind in kinds]
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def count_apart(
+    steps: Sequence[BudgetedStep],
+    folder: Path,
+    *,
+    path: Sequence[str],
+    revision: Revision | None = None,
+    progress: Progress | None = None,
+) -> list[Counts | FtaxError]:
+    """What each step does, counted in a fresh process in ``folder``, with modules found on
+    ``path``; of one that cannot be counted the error."""
+    worker = Worker(f"{__name__}:serve", environment={"PYTHONHASHSEED": _HASH_SEED})
+    found: list[Counts | FtaxError] = []
+    try:
+        worker.wait_until_ready()
+        for place, step in enumerate(steps):
+            if progress:
+                progress(step.name, place, len(steps))
+            worker.send(
+                {
+                    "step": step.step, "setting": step.setting.to_dict(), "folder": str(folder),
+                    "path": list(path), "revision": asdict(revision) if revision else None,
+                    "with_instructions": step.budget.needs_instructions,
+                }
+            )  # fmt: skip
+            answer = worker.receive(_LIMIT_S)["result"]
+            found.append(
+                make_error(answer) if "error" in answer else Counts.from_dict(answer["counts"])
+            )
+    finally:
+        worker.end()
+    return found
+
+
+def serve(job: Mapping[str, Any], _line: Line) -> dict[str, Any]:
+    """The task of the worker: a fork counts one step. An error is an answer, too."""
+    fork = Fork(functools.partial(_count_in_fork, job))
+    try:
+        return {"counts": fork.receive(_LIMIT_S)["result"]}
+    except FtaxError as error:
+        return {"error": type(error).__name__, "reason": str(error)}
+    finally:
+        fork.end()
+
+
+def _count_in_fork(job: Mapping[str, Any], _line: Line) -> dict[str, object]:
+    revision = Revision(**job["revision"]) if job["revision"] else None
+    folder = Path(job["folder"])
+    sys.path[:] = [str(folder), *job["path"]]
+    os.chdir(folder)
+    try:
+        setting, with_instructions = Setting(**job["setting"]), job["with_instructions"]
+        found = count(job["step"], None, setting, folder, with_instructions=with_instructions)
+    except RunnerError as error:
+        hint = suggest_setup(str(error)) if revision else ""
+        if hint:
+            raise RunnerError(f"{error}; {hint}") from error
+        raise
+    if revision:
+        check_origin(revision)
+    return found.to_dict()
