@@ -91,15 +91,15 @@ def explain_failure(
 ) -> UnsupportedError:
     """``error``, of a call that could not be recorded, with the line where it read a number of a
     tensor, if it did: that is most often why. ``text``: the line where a tensor became text."""
+    if text:
+        remedy = _say_print(text) if find_print(text) else _REMEDY.rpartition(", or")[0]
+        return UnsupportedError(
+            f"cannot capture {loaded.name}: at {text} it makes text of a tensor; {remedy} ({error})"
+        )
     try:
         reads = _watch_reads(loaded).reads
     except FtaxError:
         reads = []
-    if text:
-        remedy = _say_print(text) if find_print(text) else _REMEDY.rpartition(", or")[0]
-        return UnsupportedError(
-            f"cannot capture {loaded.name}: at {text} it makes text of a tensor; {remedy}"
-        )
     if not reads:
         return UnsupportedError(f"cannot capture {loaded.name}: {error}")
     return UnsupportedError(

@@ -41,7 +41,7 @@ class _UsedError(Exception):
 
 
 class Unusable:
-    """In the place of a number. Whatever is done with it is noted, but for passing it on."""
+    """In the place of a number: each use is noted, but for passing it on."""
 
     __slots__ = ("note",)
 

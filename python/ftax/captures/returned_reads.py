@@ -2,9 +2,9 @@
 like others, and are read when the replay has run.
 
 That a number goes nowhere else is proved in three runs from the same state. In the first all is as
-it is. In the second each read gives another value. In the third it gives an object that notes
-whatever is done with it, but being passed on. All three have to run the same instructions of
-Python, call the same operators, and return the same, but for what was planted.
+it is. In the second each read gives another value. In the third it gives an object that notes each
+use but being passed on. All three have to run the same instructions of Python, call the same
+operators, and return the same, but for what was planted.
 """
 
 from __future__ import annotations

@@ -385,7 +385,7 @@ def given_to_an_operator_that_may_refuse(x: Tensor) -> Any:
 
 
 @refused(DEPENDS)
-def whatever_it_raises(x: Tensor) -> Any:
+def all_that_it_raises_is_caught(x: Tensor) -> Any:
     loss = x.sum().item()
     try:
         return x * 2 if loss > 0.7 else x, loss
