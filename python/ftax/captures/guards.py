@@ -411,7 +411,8 @@ class _Walk:
 
     def _look_at_attributes(self, value: object, space: dict[str, Any], path: str) -> None:
         keys = self._unguarded.choose(space, self._read.list_in_object(value, space))
-        if isinstance(value, torch.amp.GradScaler):  # which has a new one after each update
+        # Of a GradScaler there is a new one after each update, and none where it is switched off.
+        if isinstance(value, torch.amp.GradScaler) and _SCALER_STATES in keys:
             keys.remove(_SCALER_STATES)
             self.note(f"the stages of {path}")
             self.state.guards.add_attribute(_Contents(lambda: _list_stages(value)), "now")

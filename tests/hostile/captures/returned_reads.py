@@ -199,6 +199,26 @@ def of_a_training_step() -> Scene:
     return Scene(work, around=torch.enable_grad, watch=lambda: list(net.parameters()))
 
 
+@right(replayed=4)
+def of_a_training_step_whose_scaler_is_off() -> Scene:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)  # type: ignore[attr-defined]
+
+    def work(x: Tensor) -> Any:
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return {"loss": loss.item()} | {"lr": optimizer.param_groups[0]["lr"]}
+
+    def change(at: int) -> None:
+        optimizer.param_groups[0]["lr"] /= 2
+
+    return Scene(work, disturb=change, around=torch.enable_grad, watch=lambda: net.weight)
+
+
 @right(recorded=1)
 def in_text_that_is_never_made() -> Scene:
     quiet = logging.getLogger("ftax.tests.quiet")
