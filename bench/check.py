@@ -276,21 +276,13 @@ def run(command: Sequence[str], folder: str) -> None:
 
 def time_tests(folder: str) -> tuple[float, float]:
     """What the fixture adds to the first test, and to the slowest of the others."""
-    plugin = [] if is_installed() else ["-p", "ftax_pytest"]
-    run([sys.executable, "-m", "pytest", *plugin, "--junitxml=times.xml"], folder)
+    run([sys.executable, "-m", "pytest", "-p", "ftax_pytest", "--junitxml=times.xml"], folder)
     times: dict[str, list[float]] = {}
     for case in ElementTree.parse(Path(folder, "times.xml")).getroot().iter("testcase"):
         name = str(case.get("name")).partition("[")[0]
         times.setdefault(name, []).append(float(str(case.get("time"))))
     first, *others = times["test_step"]
     return first, max(others) - min(times["test_without"])
-
-
-def is_installed() -> bool:
-    """Whether pytest finds the fixture by itself."""
-    from importlib.metadata import entry_points
-
-    return any(item.name == "ftax_pytest" for item in entry_points(group="pytest11"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The fixture `ftax_budget`: a test holds a step to numbers, or to the baseline beside the test.
 
-pytest imports this file in every run, so it imports neither torch nor ftax until a test asks.
+Tests ask for it by `pytest_plugins = ["ftax_pytest"]` in their conftest.py. It is no entry point: for
+one pytest would rewrite each file of ftax. It imports neither torch nor ftax until a test asks.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ from ftax_run.window import DEVICE_KINDS
 from ftax.ladders.receipt import Receipt
 from ftax.records.store import read_records
 
-pytestmark = pytest.mark.needs_cuda
+# Alone: beside other work on the device each kernel takes longer, and idle time is less.
+pytestmark = [pytest.mark.needs_cuda, pytest.mark.timing]
 KERNELS = 10  # of an iteration
 HOST_BOUND = """
 import time, torch

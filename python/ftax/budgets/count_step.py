@@ -180,8 +180,11 @@ def _count_calls(step: _Step) -> Tallies:
                 notes["copies"].add(f"{call.name} from {call.copy}", *call.place)
         step.run(lambda call: _run_under(MemoryReads(notes["host_reads"], step.places), call))
     tallies = {name: found.to_tally() for name, found in notes.items()}
-    for name, total in _count_memory(step).items():
+    memory = _count_memory(step)
+    for name, total in memory.items():
         tallies[name] = _complete(tallies[name], total)
+    if "allocated_bytes" not in memory:
+        del tallies["allocated_bytes"]
     return tallies
 
 

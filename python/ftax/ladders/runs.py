@@ -13,7 +13,7 @@ from ftax_run.frames import Place, name_place
 from ftax_run.iteration import iteration as iteration
 from ftax_run.records import from_record, to_record
 from ftax_run.report import describe
-from ftax_run.window import Window
+from ftax_run.window import WORK, Window
 
 from ftax.errors import InvalidArgumentError, ResultsError, say_count
 from ftax.records.result import Shown
@@ -146,7 +146,7 @@ def _compare_lines(
 
 def _compare_work(windows: Sequence[Sequence[Window]], names: tuple[str, str]) -> Iterator[str]:
     """What the device is given an iteration, where that is not the same."""
-    for work in windows[0][0].work:
+    for work in WORK:
         counts = [round(side[0].work[work] / side[0].count, 1) for side in windows]
         if abs(counts[0] - counts[1]) > 0.5:
             yield (

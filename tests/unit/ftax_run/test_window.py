@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ftax_run import records
+from ftax_run.account import Account, ProcessAccount
 from ftax_run.activities import KERNEL
 from ftax_run.causes import GAP, SYNC
 from ftax_run.frames import Place, Places
+from ftax_run.report import describe
 from ftax_run.window import Recorded, Window, analyse
 
 STREAMS = Path(__file__).parent / "streams"
@@ -156,3 +159,10 @@ def test_nothing_on_the_device_is_no_window() -> None:
         recorded.into_c, recorded.marks,
     )  # fmt: skip
     assert analyse(empty, places) is None
+
+
+@pytest.mark.parametrize("name", ["accumulate", "device_bound", "graph_planted_half_ms"])
+def test_a_run_that_is_read_again_says_the_same(name: str) -> None:
+    account = Account(["train.py"], 0, 100, 20.0, 0, 0, [ProcessAccount(1, windows=[join(name)])])
+    again = records.from_record(json.loads(json.dumps(records.to_record(account))))
+    assert describe(again) == describe(account)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ftax_run.account import ProcessAccount
 from ftax_run.frames import Place
 from ftax_run.sums import Sums
+from ftax_run.window import WORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _find_idle(process: ProcessAccount) -> Findings:
         list_lines(window.idle.scale(share), window.leaves.scale(share)),
         window.stacks.scale(share),
         syncs,
-        window.work.scale(share),
+        Sums({name: window.work[name] * share for name in WORK}),
         cost,
     )
 

@@ -101,8 +101,7 @@ def _describe_process(process: ProcessAccount) -> list[str]:
         for sync in found.syncs[:4]:
             place, exposed = name_place(sync.place), _time(sync.exposed)
             lines.append(f"  {sync.count:7.1f}  {place}; {exposed} of idle begin in it")
-    if found.work:
-        work = [f"{amount:,.1f} {name}" for name, amount in found.work.items() if amount]
+    if work := [f"{amount:,.1f} {name}" for name, amount in found.work.items() if amount]:
         lines += ["", f"Work {found.unit}: {', '.join(work)}"]
     return lines + describe_recording(found)
 

@@ -23,6 +23,11 @@ from ftax_run.sums import Sums
 
 LAUNCH = "Launch"
 TOTALS = ("count", "wall", "busy", "gaps", "unseen", "collectives", "parts")
+_WORK = {
+    "kernels": activities.KERNEL, "graphs": activities.GRAPH, "copies": activities.COPY,
+    "fills": activities.FILL,
+}  # fmt: skip
+WORK = (*_WORK, "launches")
 SUMS = ("idle", "leaves", "stacks", "syncs", "sync_idle", "work", "launched", "squares")
 _NEAR_NS = 100_000
 DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
@@ -362,9 +367,6 @@ def _count_work(
     def count(records: np.ndarray) -> int:
         return int(((records["start"] >= start) & (records["start"] < end)).sum())
 
-    for name, kind in (
-        ("kernels", activities.KERNEL), ("graphs", activities.GRAPH),
-        ("copies", activities.COPY), ("fills", activities.FILL),
-    ):  # fmt: skip
+    for name, kind in _WORK.items():
         window.work[name] = count(device[device["kind"] == kind])
     window.work["launches"] = count(launches)
