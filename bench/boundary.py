@@ -3,7 +3,8 @@
 Each model of the zoo runs in a loop as people write it: a loss outside of the module, gradients of
 two batches added up, GradScaler, clipping, AdamW. The loop runs with the module and with its
 capture, from the same weights and random numbers; all losses, gradients, weights and buffers are
-compared. Then forward and backward are timed by turns.
+compared. Then forward and backward are timed by turns; on a GPU beside those of
+`torch.cuda.make_graphed_callables`, and of two CUDA graphs as they are made by hand.
 """
 
 from __future__ import annotations
@@ -59,24 +60,103 @@ def train(
     return [*found, *module.parameters(), *module.buffers()]
 
 
-def time_pass(call: Callable[..., Any], loaded: LoadedModel) -> float:
+def time_pass(run: Callable[[], object]) -> float:
     """Forward and backward, in microseconds."""
     torch.manual_seed(7)
     start = time.perf_counter()
-    compute_loss(call(*loaded.args, **loaded.kwargs)).backward()
-    if loaded.device != "cpu":
+    run()
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return (time.perf_counter() - start) * 1e6
+
+
+class _OfTensors(nn.Module):
+    """The same module, called with the tensors of its arguments alone."""
+
+    def __init__(self, module: nn.Module, loaded: LoadedModel) -> None:
+        super().__init__()
+        self.module = module
+        self.leaves, self.tree = pytree.tree_flatten((loaded.args, dict(loaded.kwargs)))
+        self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        given = iter(tensors)
+        leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.tree)
+        return self.module(*args, **kwargs)
+
+
+def make_graphed(module: nn.Module, loaded: LoadedModel) -> Callable[..., Any]:
+    """By torch. Raises RuntimeError where it cannot."""
+    plain = _OfTensors(module, loaded)
+    graphed = torch.cuda.make_graphed_callables(
+        plain, tuple(plain.tensors), allow_unused_input=True
+    )
+    return lambda *args, **kwargs: graphed(*plain.tensors)
+
+
+def make_by_hand(module: nn.Module, loaded: LoadedModel) -> Callable[[], object]:
+    """A forward and a backward pass that leave all results and gradients where they lie."""
+    weights = [item for item in module.parameters() if item.requires_grad]
+    plain = _OfTensors(module, loaded)
+
+    def list_results() -> list[torch.Tensor]:
+        leaves = pytree.tree_leaves(plain(*plain.tensors))
+        return [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            compute_loss(list_results()).backward()
+            module.zero_grad()
+    torch.cuda.synchronize()
+    forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(forward):
+        results = list_results()
+    handed = [item.detach().requires_grad_() for item in results]
+    grads = [torch.zeros_like(item) for item in handed]
+    with torch.cuda.graph(backward, pool=forward.pool()):
+        found = torch.autograd.grad(results, weights, grads, allow_unused=True)
+
+    def run() -> object:
+        forward.replay()
+        made = torch.autograd.grad(compute_loss(handed), handed)
+        torch._foreach_copy_(grads, made)
+        backward.replay()
+        return results, found
+
+    return run
+
+
+def take_beside(module: nn.Module, loaded: LoadedModel) -> dict[str, Any]:
+    """How long others take, and what eager's passes take of memory."""
+    for weight in module.parameters():
+        weight.grad = None
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    compute_loss(module(*loaded.args, **loaded.kwargs)).backward()
+    found: dict[str, Any] = {"eager_bytes": torch.cuda.max_memory_allocated() - before}
+    try:
+        by_hand = make_by_hand(copy.deepcopy(module), loaded)
+        found["by_hand"] = lambda: by_hand()
+        graphed = make_graphed(copy.deepcopy(module), loaded)
+        found["graphed"] = lambda: compute_loss(graphed()).backward()
+    except (RuntimeError, TypeError, ValueError) as error:
+        found["beside_failed"] = f"{type(error).__name__}: {error}"[:300]
+    return found
 
 
 def take(model: str, device: str, *, tiny: bool) -> dict[str, Any]:
     """How a model trains with its capture, or why it is refused."""
     loaded = ftax.load_model(model, tiny=tiny, device=device, batch=2)
-    eager = loaded.module
+    eager = copy.deepcopy(loaded.module)
     for weight in eager.parameters():
         weight.requires_grad_(weight.is_floating_point())
     eager.train()
     module = copy.deepcopy(eager)
+    for part in (*eager.modules(), *module.modules()):
+        if isinstance(part, nn.RNNBase):
+            part.flatten_parameters()  # copies are not
     try:
         fast = ftax.capture(module, (loaded.args, dict(loaded.kwargs)))
     except UnsupportedError as error:
@@ -84,15 +164,48 @@ def take(model: str, device: str, *, tiny: bool) -> dict[str, Any]:
     outcomes = [train(eager, eager, loaded, _STEPS), train(module, fast, loaded, _STEPS)]
     same = [same_bytes(one, other) for one, other in zip(*outcomes, strict=True)]
     stats = fast.stats()
-    times: dict[str, list[float]] = {"eager": [], "capture": []}
+
+    def run(call: Callable[..., Any]) -> Callable[[], object]:
+        return lambda: compute_loss(call(*loaded.args, **loaded.kwargs)).backward()
+
+    beside = take_beside(eager, loaded) if torch.device(device).type == "cuda" else {}
+    others = {name: beside.pop(name) for name in ("graphed", "by_hand") if name in beside}
+    ways = {"eager": run(eager), "capture": run(fast), **others}
+    times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(_TURNS):
-        times["eager"].append(time_pass(eager, loaded))
-        times["capture"].append(time_pass(fast, loaded))
+        for name, way in ways.items():
+            times[name].append(time_pass(way))
     return {
+        "kind": fast.explain().programs[0].kind if fast.explain().programs else "", **beside,
+        "memory_bytes": stats.memory_bytes, "warnings": list_warnings(fast),
         "compared": len(same), "other": same.count(False),
         "replayed": stats.replayed, "originals": dict(stats.original),
         "times_us": {name: statistics.median(values) for name, values in times.items()},
     }  # fmt: skip
+
+
+def list_warnings(fast: ftax.Captured) -> list[str]:
+    """Of its recordings."""
+    return [warning for program in fast.explain().programs for warning in program.warnings]
+
+
+def list_beside(parts: list[dict[str, Any]]) -> list[Any]:
+    """On a GPU: how its passes compare with those of others, in time and memory."""
+    figures = []
+    for name, words, most in (
+        ("graphed", "capture over make_graphed_callables", 1.05),
+        ("by_hand", "capture over two graphs made by hand", 1.1),
+    ):
+        times = [part["times_us"] for part in parts if name in part["times_us"]]
+        if ratios := [item["capture"] / item[name] for item in times]:
+            figures += [
+                figure(f"{words}, median model", statistics.median(ratios), at_most=most),
+                figure(f"{words}, worst model", max(ratios), at_most=most),
+            ]
+    if memory := [p["memory_bytes"] / p["eager_bytes"] for p in parts if p.get("eager_bytes")]:
+        words = "memory of both graphs over what eager's passes take"
+        figures.append(figure(f"{words}, median model", statistics.median(memory), at_most=1.1))
+    return figures
 
 
 def list_figures(parts: dict[str, dict[str, Any]]) -> list[Any]:
@@ -107,6 +220,7 @@ def list_figures(parts: dict[str, dict[str, Any]]) -> list[Any]:
         figure("steps that were replays, least", min(p["replayed"] for p in taken), "of 100"),
         figure("eager over capture, median model", statistics.median(ratios)),
         figure("eager over capture, worst model", min(ratios)),
+        *list_beside(taken),
     ]  # fmt: skip
 
 

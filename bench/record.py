@@ -104,7 +104,9 @@ def add_part_options(parser: argparse.ArgumentParser, *, duration_s: float) -> N
     """The options of a script that takes parts one after the other, on a device."""
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="narrow models, on short inputs")
-    parser.add_argument("--only", default="", help="parts whose name has this in it")
+    parser.add_argument(
+        "--only", default="", help="parts whose names have one of these in them, by commas"
+    )
     parser.add_argument(
         "--duration", type=float, default=duration_s, help="seconds of rounds a part"
     )
@@ -131,7 +133,8 @@ def take_parts(
     }
     start = time.monotonic()
     for name, take in wanted.items():
-        if options.only not in name or time.monotonic() - start > options.time_limit:
+        is_wanted = any(words in name for words in options.only.split(","))
+        if not is_wanted or time.monotonic() - start > options.time_limit:
             continue
         progress(name)
         found.pop(name, None)  # of an earlier run, which a failure of this one takes the place of

@@ -49,4 +49,19 @@ bool OwnInputs::is_tangled(const std::vector<at::Tensor>& given,
   });
 }
 
+std::vector<at::Tensor> copy_each(const std::vector<at::Tensor>& tensors) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> copies;
+  copies.reserve(tensors.size());
+  if (tensors.size() == 1) {
+    copies.push_back(tensors.front().clone());
+    return copies;
+  }
+  for (const at::Tensor& tensor : tensors) {
+    copies.push_back(at::empty_like(tensor, at::MemoryFormat::Preserve));
+  }
+  if (!tensors.empty()) at::_foreach_copy_(copies, tensors);
+  return copies;
+}
+
 }  // namespace ftax

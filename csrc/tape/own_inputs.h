@@ -1,4 +1,5 @@
-// The memory from which a graph reads its inputs, and the copies into it and back.
+// The memory from which a graph reads its inputs, the copies into it and back, and copies of what a
+// graph wrote.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,5 +28,8 @@ class OwnInputs {
   std::vector<at::Tensor> own_;
   std::unordered_set<const c10::StorageImpl*> memory_;
 };
+
+// Each in memory of its own, by few launches.
+[[nodiscard]] std::vector<at::Tensor> copy_each(const std::vector<at::Tensor>& tensors);
 
 }  // namespace ftax

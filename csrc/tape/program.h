@@ -54,6 +54,8 @@ struct Call {
   std::vector<int> leaves;    // slots that an earlier call filled, and that require gradients here
   std::string module_path;    // of the module whose forward made the call; "" for the model itself
   bool grad_mode = false;     // under which it was made
+  bool communicates = false;  // returns c10d's Work, to be waited for
+  bool overlaps = false;      // the call that was recorded did not wait there
   bool hidden = false;        // made inside a binding that hides it from Python (torch.tensor)
 
   [[nodiscard]] std::string operator_name() const;  // "aten::add.Tensor", or "ftax::fill"
@@ -85,6 +87,8 @@ struct Program {
   // Each call runs under its own grad mode, as where a replay records autograd's graph. Below
   // autograd a few kernels ask for it too: oneDNN's LSTM keeps what its backward pass needs.
   bool keeps_grad_mode = false;
+  // Recorded below autocast too, whose casts are calls of their own: a replay adds none.
+  bool below_autograd = false;
 };
 
 // The program without the calls that only return a number to Python. What was made of the number is

@@ -27,6 +27,33 @@ bool is_size(const c10::OperatorHandle& op, const c10::Argument& returned) {
          op.operator_name().name.starts_with("aten::");
 }
 
+bool is_work(const c10::Argument& returned) {
+  const auto type = returned.real_type()->cast<c10::ClassType>();
+  return type != nullptr && type->name().has_value() &&
+         type->name()->qualifiedName() == "__torch__.torch.classes.c10d.Work";
+}
+
+bool has_lists_of_lists(const c10::FunctionSchema& schema) {
+  return std::ranges::any_of(schema.arguments(), [](const c10::Argument& argument) {
+    const auto list = argument.type()->cast<c10::ListType>();
+    return list != nullptr && list->getElementType()->kind() == c10::TypeKind::ListType;
+  });
+}
+
+// Collectives write what they are given to receive, and none of their schemas says so; a barrier is
+// given a tensor to choose a device by.
+bool is_received(const c10::OperatorHandle& op, const c10::Argument& argument) {
+  const std::string& name = op.operator_name().name;
+  return name == "c10d::barrier" ||
+         (name.starts_with("c10d::") && argument.name().starts_with("output"));
+}
+
+bool is_waited_for(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& stack) {
+  const std::optional<int> place = schema.argumentIndexWithName("async_op");
+  if (!place.has_value()) return false;
+  return !stack.at(stack.size() - schema.arguments().size() + static_cast<size_t>(*place)).toBool();
+}
+
 }  // namespace
 
 Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
@@ -36,6 +63,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::
       state_(ThreadState::capture(device)),
       slots_(level == Level::kBelowAutograd) {
   program_.keeps_grad_mode = level_ != Level::kAboveAutograd;
+  program_.below_autograd = level_ == Level::kBelowAutograd;
   program_.inference_mode = state_.inference || level_ == Level::kBelowAutograd;
   for (const at::Tensor& input : inputs) {
     program_.input_slots.push_back(slots_.add_input(input));
@@ -114,7 +142,9 @@ void Recorder::convert_arguments(Pending& pending, const std::vector<c10::IValue
     const c10::IValue& value = values[i];
     pending.call.arguments.push_back(convert(value));
     const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
-    const bool is_read = alias == nullptr || !alias->isWrite();  // statistics are, before they move
+    // Statistics are, before they move.
+    const bool is_read = (alias == nullptr || !alias->isWrite()) &&
+                         !is_received(pending.call.op.value(), schema.arguments()[i]);
     const auto note = [&](const at::Tensor& tensor) {
       note_access(pending, tensor, written[i], is_read);
     };
@@ -150,6 +180,12 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
                                    ? state_.describe_change_below_autograd(now)
                                    : state_.describe_change(now);
     if (!change.empty()) throw UnsupportedError("its forward changes " + change);
+    if (has_lists_of_lists(op.schema())) {
+      throw UnsupportedError("it is given a list of lists of tensors");
+    }
+    const auto& returns = op.schema().returns();
+    pending.call.communicates = !returns.empty() && is_work(returns.back());
+    pending.call.overlaps = pending.call.communicates && !is_waited_for(op.schema(), stack);
     convert_arguments(pending, stack);
     return pending;
   } catch (const std::exception& error) {
@@ -236,6 +272,7 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
         for (const at::Tensor& item : value.toTensorVector()) note_shared(*pending, item);
       }
       const bool is_tensor = value.isTensor() || value.isTensorList();
+      if (is_work(returns[i])) continue;
       if (!is_tensor && !value.isNone() && !is_size(pending->call.op.value(), returns[i])) {
         program_.host_reads.push_back(index);
       }

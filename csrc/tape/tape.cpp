@@ -3,16 +3,20 @@
 #include "tape/tape.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <optional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "tape/unwritten_memory.h"
 
 namespace ftax {
 namespace {
@@ -52,6 +56,32 @@ c10::IValue materialise(const Argument& argument, const std::vector<c10::IValue>
       break;
   }
   return argument.constant;
+}
+
+// What calls of a program change of the thread is afterwards as it was.
+struct ReplayScope {
+  explicit ReplayScope(const Program& program)
+      : no_autocast(program.below_autograd ? c10::autocast_dispatch_keyset
+                                           : c10::DispatchKeySet()) {}
+
+  c10::AutoGradMode as_found{c10::GradMode::is_enabled()};
+  c10::impl::ExcludeDispatchKeyGuard no_autocast;
+};
+
+void wait(const c10::IValue& work) { work.toCustomClass<c10d::Work>()->wait(); }
+
+// Null for memory that cannot be told.
+std::vector<const c10::StorageImpl*> list_memory(const std::vector<Argument>& arguments,
+                                                 const std::vector<c10::IValue>& slots) {
+  std::vector<const c10::StorageImpl*> memory;
+  for (const Argument& argument : arguments) {
+    if (argument.slot != kNoSlot) {
+      const at::Tensor& tensor = slots[static_cast<size_t>(argument.slot)].toTensor();
+      if (tensor.defined()) memory.push_back(get_storage(tensor));
+    }
+    std::ranges::copy(list_memory(argument.items, slots), std::back_inserter(memory));
+  }
+  return memory;
 }
 
 std::string describe_strides(const at::Tensor& tensor) {
@@ -136,6 +166,7 @@ void Tape::call(size_t index) {
   if (program_.keeps_grad_mode && mode != c10::GradMode::is_enabled()) {
     c10::GradMode::set_enabled(mode);
   }
+  if (!overlaps_.empty()) wait_for_memory_of(program_.calls[index]);
   for (const int leaf : program_.calls[index].leaves) {  // which Python says without an operator
     slots_[static_cast<size_t>(leaf)].toTensor().requires_grad_();
   }
@@ -150,16 +181,44 @@ void Tape::call(size_t index) {
   const Call& call = program_.calls[index];
   if (call.op.has_value()) {
     call.op->callBoxed(stack_);
+    if (call.communicates) take_work(call);
   } else {
     const at::Tensor& target = slots_[static_cast<size_t>(call.outputs.front().slot)].toTensor();
     std::memcpy(target.mutable_data_ptr(), call.fill.const_data_ptr(), call.fill.nbytes());
   }
 }
 
+// What follows is called as it was recorded, but waits where it needs the result: never earlier
+// than the call did that was recorded, so that no rank waits for one that waits for it.
+void Tape::take_work(const Call& call) {
+  const c10::IValue& work = stack_.back();
+  if (!work.isObject() || !work.isCustomClass()) return;  // none: it is on this stream
+  if (!call.overlaps) return wait(work);
+  overlaps_.push_back({work, list_memory(call.arguments, slots_)});
+}
+
+void Tape::wait_for_memory_of(const Call& call) {
+  if (!call.op.has_value()) return wait_for_all();
+  const auto given = list_memory(call.arguments, slots_);
+  std::erase_if(overlaps_, [&](const Overlap& overlap) {
+    const bool touches = std::ranges::any_of(given, [&](const c10::StorageImpl* memory) {
+      return memory == nullptr || std::ranges::count(overlap.memory, memory) > 0;
+    });
+    if (touches) wait(overlap.work);
+    return touches;
+  });
+}
+
+void Tape::wait_for_all() {
+  for (const Overlap& overlap : overlaps_) wait(overlap.work);
+  overlaps_.clear();
+}
+
 void Tape::finish(size_t index) {
   const Call& call = program_.calls[index];
   if (typed_[index] == nullptr && call.op.has_value()) store_results(call);
   for (const int slot : call.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
+  if (index + 1 == program_.calls.size()) wait_for_all();
 }
 
 void Tape::store_results(const Call& call) {
@@ -187,6 +246,7 @@ void Tape::execute(size_t index) {
 
 void Tape::clear() {
   stack_.clear();
+  overlaps_.clear();  // each holds the tensors that it works on
   for (const Call& call : program_.calls) {
     for (const int slot : call.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
   }
@@ -209,7 +269,7 @@ void Tape::rethrow(const Call& call) {
 }
 
 void Tape::execute_all(size_t& index) {
-  const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
+  const ReplayScope scope(program_);
   for (; index < program_.calls.size(); ++index) execute(index);
   for (const int leaf : program_.bare) {
     slots_[static_cast<size_t>(leaf)].toTensor().mutable_grad() = at::Tensor();
@@ -240,7 +300,7 @@ void Tape::run_call(size_t index) {
     throw InvalidArgumentError("the tape has " + std::to_string(program_.calls.size()) +
                                " calls; there is no call " + std::to_string(index));
   }
-  const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
+  const ReplayScope scope(program_);
   try {
     execute(index);
   } catch (...) {
@@ -283,7 +343,7 @@ std::vector<StepCost> Tape::profile(int repetitions, const std::function<void()>
     throw InvalidArgumentError("repetitions is " + std::to_string(repetitions) +
                                "; give 1 or more");
   }
-  const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
+  const ReplayScope scope(program_);
   const size_t count = program_.calls.size();
   std::vector<std::vector<int64_t>> build(count), calls(count), release(count);
   size_t i = 0;

@@ -20,6 +20,12 @@ struct StepCost {
   double release_ns;  // results into slots, dead tensors freed
 };
 
+// A collective that was called and not waited for, and what memory it may still read or write.
+struct Overlap {
+  c10::IValue work;
+  std::vector<const c10::StorageImpl*> memory;
+};
+
 // Not for use by two threads at once. All of `run`, `run_call` and `profile` expect the caller to
 // have set the grad mode.
 class Tape {
@@ -63,6 +69,9 @@ class Tape {
   void execute(size_t index);
   void execute_all(size_t& index);  // which is then the call that failed
   void store_results(const Call& call);
+  void take_work(const Call& call);
+  void wait_for_memory_of(const Call& call);
+  void wait_for_all();
   void clear();
   [[noreturn]] void rethrow(const Call& call);
 
@@ -71,6 +80,7 @@ class Tape {
   std::vector<int> own_outputs_;                   // outputs that are neither inputs nor constants
   std::vector<c10::IValue> slots_;
   std::vector<c10::IValue> stack_;
+  std::vector<Overlap> overlaps_;
 };
 
 }  // namespace ftax

@@ -27,6 +27,15 @@ const std::unordered_map<std::string, UndeclaredWrites>& list_undeclared_writes(
       {"aten::instance_norm", {"", kStatistics}},  // the mean of what it made for each sample
       {"aten::_cudnn_rnn", {"train", {"dropout_state"}}},
       {"aten::miopen_rnn", {"train", {"dropout_state"}}},
+      {"c10d::allreduce_", {"", {"tensors"}}},
+      {"c10d::allreduce_coalesced_", {"", {"tensors"}}},
+      {"c10d::broadcast_", {"", {"tensors"}}},
+      {"c10d::reduce_", {"", {"tensors"}}},
+      {"c10d::_allgather_base_", {"", {"output_tensor"}}},
+      {"c10d::allgather_into_tensor_coalesced_", {"", {"outputs"}}},
+      {"c10d::_reduce_scatter_base_", {"", {"output_tensor"}}},
+      {"c10d::reduce_scatter_tensor_coalesced_", {"", {"outputs"}}},
+      {"c10d::alltoall_base_", {"", {"output"}}},
   };
   return kOperators;
 }

@@ -7,9 +7,21 @@
 #include "bindings/torch/guards.h"
 #include "bindings/torch/python_values.h"
 #include "bindings/torch/signature.h"
+#include "tape/collectives.h"
 #include "tape/own_inputs.h"
 
 namespace ftax {
+namespace {
+
+using Given = std::vector<std::pair<std::string, std::vector<at::Tensor>>>;
+
+Given list_given(const std::vector<Collective>& collectives) {
+  Given given;
+  for (const Collective& item : collectives) given.emplace_back(item.what, item.inputs);
+  return given;
+}
+
+}  // namespace
 
 void bind_capture(py::module_& m) {
   py::class_<Signature>(m, "Signature", make_collectable<Signature>())
@@ -50,6 +62,23 @@ void bind_capture(py::module_& m) {
            "Copies what is not there already; the places that were copied.")
       .def("give_back", &OwnInputs::give_back, py::arg("given"), py::arg("places"),
            py::call_guard<py::gil_scoped_release>());
+  m.def("copy_each", &copy_each, py::arg("tensors"), py::call_guard<py::gil_scoped_release>(),
+        "A copy of each, in memory of its own.");
+  py::enum_<Collectives::Answer>(m, "Answer")
+      .value("alone", Collectives::Answer::kAlone)
+      .value("logged", Collectives::Answer::kLogged)
+      .value("kept", Collectives::Answer::kKept);
+  py::class_<Collectives>(m, "Collectives")
+      .def(py::init<const std::vector<std::string>&>(), py::arg("groups"))
+      .def("open", &Collectives::open, py::arg("answer"),
+           "From now on, in this thread: see Note [Collectives without other ranks].")
+      .def("close", &Collectives::close)
+      .def_property_readonly(
+          "kept", [](const Collectives& c) { return list_given(c.kept()); },
+          "(which, tensors that it was given) of each.")
+      .def_property_readonly("repeated",
+                             [](const Collectives& c) { return list_given(c.repeated()); })
+      .def_property_readonly("refusal", &Collectives::refusal);
   py::class_<GraphArguments>(m, "GraphArguments", make_collectable<GraphArguments>())
       .def(py::init<py::tuple, std::vector<size_t>>(), py::arg("args"), py::arg("inputs"))
       .def("match", &GraphArguments::match, py::arg("args"),

@@ -2,6 +2,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
 #include "bindings/bindings.h"
 #include "bindings/torch/convert.h"
 #include "runners/grad_mode.h"
@@ -27,6 +29,18 @@ py::tuple describe_argument(const Argument& argument, const c10::TypePtr& type) 
   return py::make_tuple("list", items);
 }
 
+// Of a collective; "" for other calls, and where a string names it.
+std::string name_group(const Call& call) {
+  for (const Argument& argument : call.arguments) {
+    if (!call.communicates || !argument.constant.isObject()) continue;
+    const auto object = argument.constant.toObject();
+    if (object->name() == "__torch__.torch.classes.c10d.ProcessGroup") {
+      return argument.constant.toCustomClass<c10d::ProcessGroup>()->getGroupName();
+    }
+  }
+  return "";
+}
+
 py::dict describe_call(const Call& call) {
   py::list arguments, outputs;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
@@ -47,6 +61,8 @@ py::dict describe_call(const Call& call) {
   result["releases"] = call.releases;
   result["written"] = call.written;
   result["shared"] = call.shared;
+  result["overlaps"] = call.overlaps;
+  result["group"] = name_group(call);
   result["module"] = call.module_path;
   result["hidden"] = call.hidden;
   result["fill"] = call.fill.defined() ? py::cast(call.fill) : py::object(py::none());

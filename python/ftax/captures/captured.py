@@ -18,7 +18,14 @@ import torch
 from torch import nn
 
 from ftax.captures.around import OtherThreads, find_mode
-from ftax.captures.checks import Before, check, find_obstacle, give_to_borrower, replay
+from ftax.captures.checks import (
+    Before,
+    check,
+    check_communicating,
+    find_obstacle,
+    give_to_borrower,
+    replay,
+)
 from ftax.captures.explanation import Explanation, explain
 from ftax.captures.followed import FollowedProgram
 from ftax.captures.guards import Wraps
@@ -39,6 +46,10 @@ from ftax.steps.user_inputs import split_inputs
 _MAKES_STATE = (
     "the first call runs as it is: it makes state (an optimizer's, a cache, a flag) that replays "
     "need; the second records"
+)
+_COMMUNICATES = (
+    "ftax: a replay that communicates raised this; where a connection was closed or a collective "
+    "timed out, another rank has raised or ended, and its own output says why"
 )
 
 
@@ -185,6 +196,9 @@ class Captured(Wraps, StandIn):
     def _recover(self, match: _Match, error: Exception, before: Before | None) -> Any:
         """What the original does after a replay that raised ``error``, from the same state; raises
         the error where that is not known any more, as of an operator that failed half-way."""
+        if match.program.groups:  # other ranks do not take part again
+            error.add_note(_COMMUNICATES)
+            raise error
         if before is not None:
             before.put_back()
         elif not match.program.is_pure:
@@ -209,7 +223,11 @@ class Captured(Wraps, StandIn):
         if isinstance(program, FollowedProgram):
             given = program.separate(tensors)
             args, kwargs = program.signature.fill(given)
-        found = check(program, given, args, kwargs, self._function, before, clock)
+        compare = check_communicating if program.groups else check
+        found = compare(program, given, args, kwargs, self._function, before, clock)
+        if found is None:
+            self._ledger.unchecked += 1
+            return self._replay(match)
         if found.failure is not None:
             return self._recover(match, found.failure, before)
         if found.difference:
@@ -407,7 +425,7 @@ class Captured(Wraps, StandIn):
 
     def stats(self) -> CaptureStats:
         """How calls were answered so far, and what that took."""
-        return self._ledger.make_stats(self.memory_bytes)
+        return self._ledger.make_stats(self.memory_bytes, self._recordings.from_tape)
 
     @property
     def recordings(self) -> int:

@@ -17,9 +17,14 @@ from ftax import _core
 from ftax.captures.around import is_only_thread
 from ftax.captures.ledger import Clock
 from ftax.captures.program import Program
+from ftax.errors import describe_fault
+from ftax.steps.collectives import make_collectives
+from ftax.steps.left_as_found import try_lock
 from ftax.tape.equality import Spread, find_other_bits, measure_spread
 
 _MEMORY_SHARE = 0.1  # that recordings may hold
+_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool}  # of numbers of Python
+_BITS = 63  # of an int64, without its sign
 _COPIES = 3  # of what a call may change and of what it returns, that a check holds at most
 
 
@@ -102,7 +107,13 @@ def _keep_versions(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
 class Outcome:
     """What a call returned and left behind, as copies that have names."""
 
-    def __init__(self, result: Any, program: Program, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self,
+        result: Any,
+        program: Program,
+        tensors: Sequence[torch.Tensor],
+        sent: Sequence[tuple[str, Sequence[torch.Tensor]]] = (),
+    ) -> None:
         gradients = program.gradients
         grads = [leaf.grad for leaf in (*gradients.made, *gradients.added)]
         found = [(f"output {i}", leaf) for i, leaf in enumerate(pytree.tree_leaves(result))]
@@ -110,11 +121,9 @@ class Outcome:
         found += [(f"input {i}", item) for i, item in enumerate(tensors)]
         found += [(f"gradient {i}", item) for i, item in enumerate(grads)]
         found += [(place.name, place.read()) for place in program.kept]
+        found += [(f"what it gives to {name}", item) for name, items in sent for item in items]
         with torch.no_grad():
-            self.items = [
-                (name, item.detach().clone() if isinstance(item, torch.Tensor) else item)
-                for name, item in found
-            ]
+            self.items = [(name, _copy(item)) for name, item in found]
 
     def find_difference(self, replayed: Outcome, unsteady: dict[int, Spread]) -> str:
         """The first thing that ``replayed`` has otherwise, in words; "" for none. Where runs of the
@@ -143,6 +152,16 @@ class Outcome:
     def _list_tensors(self) -> dict[int, torch.Tensor]:
         items = enumerate(item for _, item in self.items)
         return {place: item for place, item in items if isinstance(item, torch.Tensor)}
+
+
+def _copy(item: Any) -> Any:
+    """A number, which may be read of a result, is compared as that is: it may not be the same
+    twice."""
+    if isinstance(item, torch.Tensor):
+        return item.detach().clone()
+    dtype = _DTYPES.get(type(item))
+    is_wide = dtype is torch.int64 and item.bit_length() > _BITS
+    return item if dtype is None or is_wide else torch.tensor(item, dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +220,7 @@ def check(
         before.put_back()
         result = function(*args, **kwargs)
         again = Outcome(result, program, tensors)
-        schedule.unsteady = _join_spreads(schedule.unsteady, expected.find_spread(again))
-        difference = expected.find_difference(found, schedule.unsteady)
+        difference = _find_steady_difference(program, expected, found, again)
     if not difference:
         program.gradients.put_into(handed)
     return Checked(
@@ -212,6 +230,80 @@ def check(
         replay_ns=replay_ns,
         original_ns=original_ns,
     )
+
+
+def check_communicating(
+    program: Program,
+    tensors: list[torch.Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    function: Callable[..., Any],
+    before: Before,
+    clock: Clock,
+) -> Checked | None:
+    """``function``, and a replay from the same state, to which collectives give what other ranks
+    have given to the function: they take part once. What the function raises is raised. None while
+    another thread checks or records."""
+    with try_lock() as is_alone:
+        if not is_alone:
+            return None
+        return _check_with_kept(program, tensors, lambda: function(*args, **kwargs), before, clock)
+
+
+def _check_with_kept(
+    program: Program,
+    tensors: list[torch.Tensor],
+    original: Callable[[], Any],
+    before: Before,
+    clock: Clock,
+) -> Checked:
+    collectives = make_collectives()
+    collectives.open(_core.Answer.logged)
+    try:
+        result = clock.time(original)
+        original_ns, replay_ns = clock.last_ns, 0
+        expected = Outcome(result, program, tensors, collectives.kept)
+        after = Before(program, tensors)
+        before.put_back()
+        try:
+            collectives.open(_core.Answer.kept)
+            replayed, failure = clock.time(lambda: replay(program, tensors))
+            replay_ns = clock.last_ns
+            handed = program.gradients.list_handed()
+            found = Outcome(replayed, program, tensors, collectives.repeated)
+            difference = expected.find_difference(found, program.schedule.unsteady)
+            if failure is not None:
+                difference = f"it raises {describe_fault(failure)}"
+            elif difference:
+                before.put_back()
+                collectives.open(_core.Answer.kept)
+                again = original()
+                other = Outcome(again, program, tensors, collectives.repeated)
+                difference = _find_steady_difference(program, expected, found, other)
+        except Exception as error:  # of an original that communicates otherwise each time
+            difference = f"its second run raises {describe_fault(error)}"
+        finally:
+            after.put_back()
+        if not difference:
+            program.gradients.put_into(handed)
+    finally:
+        collectives.close()
+    return Checked(
+        replayed=replayed,
+        result=result,
+        difference=difference,
+        replay_ns=replay_ns,
+        original_ns=original_ns,
+    )
+
+
+def _find_steady_difference(
+    program: Program, expected: Outcome, found: Outcome, other: Outcome
+) -> str:
+    """Where ``found`` differs from the original, whose second run gave ``other``."""
+    schedule = program.schedule
+    schedule.unsteady = _join_spreads(schedule.unsteady, expected.find_spread(other))
+    return expected.find_difference(found, schedule.unsteady)
 
 
 def _join_spreads(first: dict[int, Spread], second: dict[int, Spread]) -> dict[int, Spread]:

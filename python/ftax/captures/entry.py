@@ -31,6 +31,7 @@ def capture(
     on_miss: OnMiss = "capture",
     max_bytes: int | None = None,
     borrow: bool = False,
+    depth: int = 1,
     audit: bool = True,
     ignore: Sequence[str] = (),
     reset: Callable[[], object] | None = None,
@@ -49,9 +50,10 @@ def capture(
         check_inputs: the same with other values, by which the recording is checked; drawn if left
             out.
         kind: "tape", "graph" (a CUDA graph), or "auto": a graph on a GPU, a tape on a CPU.
-        on_host_read: what becomes of a call that reads a number which depends on inputs or state:
-            "refuse", or "check": each replay computes the number too, and where it is not the
-            recorded one the call is done again as the original does it, from the same state.
+        on_host_read: what becomes of a call that reads a number which depends on inputs or state,
+            and does more than return it: "refuse", or "check": each replay computes the number
+            too, and where it is not the recorded one the call is done again as the original does
+            it, from the same state.
         on_refusal: of this recording and those of `warm`: "raise", or "eager": call the original,
             with one warning, as all later calls do that cannot be recorded.
         on_miss: what becomes of a call for which nothing was recorded, by its arguments or by what
@@ -63,6 +65,8 @@ def capture(
             until the next call, which writes over it. `inputs` of the capture are then those that
             the graph reads: write new values into them, and call with them. On a CPU there are no
             copies anyway.
+        depth: on a GPU, how many calls may wait for their backward pass and still be CUDA graphs:
+            each takes memory for what it saves. Further ones are replayed from C++.
         audit: now and then run the original beside a replay, from the same state, and compare: at
             the 2nd, 4th, 8th ... call of a recording, then in 1 % of the time. Where they differ,
             a warning says so and the original is called from then on.
@@ -91,6 +95,7 @@ def capture(
         on_miss=on_miss,
         max_bytes=max_bytes,
         borrow=borrow,
+        depth=depth,
         audit=audit,
         ignore=ignore if isinstance(ignore, str) else tuple(ignore),
         reset=reset or (what.reset if isinstance(what, Step) else None),

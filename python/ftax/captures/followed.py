@@ -27,8 +27,18 @@ from ftax.captures.followed_call import (
     list_uses,
     without_hooks,
 )
-from ftax.captures.passes import Backward, Grads, Laid, Passes, find_layout, find_shared
+from ftax.captures.graph_passes import GraphPasses, Lease
+from ftax.captures.passes import (
+    Backward,
+    Grads,
+    Laid,
+    Layout,
+    Passes,
+    find_layout,
+    find_shared,
+)
 from ftax.captures.program import Program, TapeReplay
+from ftax.captures.returned_reads import Call
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.tape.equality import find_other_bits, measure_spread
 
@@ -46,7 +56,11 @@ class FollowedProgram(Program):
         setting: enters torch.autocast as it was around the call.
         find_backward: records a backward pass for gradients of another layout; gives None where it
             cannot, and has said so.
+        call: by which numbers that it returns are read later.
         difference: how gradients of a replay were found to differ from the original's, in words.
+        graphs: CUDA graphs of both passes, each pair for one call that waits for its backward pass;
+            of further calls, and where there are none, the tape is replayed.
+        from_tape: calls for which no pair was free.
     """
 
     passes: Passes
@@ -55,10 +69,13 @@ class FollowedProgram(Program):
     uses: tuple[int, ...]
     reach: Sequence[Sequence[bool]]
     setting: Setting
+    call: Call | None
     find_backward: (
         Callable[[FollowedProgram, list[torch.Tensor], Grads], Backward | None] | None
     ) = None
     difference: str = ""
+    graphs: list[GraphPasses] = field(default_factory=list)
+    from_tape: int = 0
     _followed: tuple[int, ...] = field(init=False)  # which tensors of a call get gradients
     _leaves: tuple[torch.Tensor, ...] = field(init=False)  # weights, as often as they are used
     _like: tuple[Laid, ...] = field(init=False)  # of those that it was recorded with
@@ -82,6 +99,24 @@ class FollowedProgram(Program):
             if not all(any(leads[first : first + count]) for leads in self.reach) and count:
                 yield first
             first += count
+
+    @property
+    def memory_bytes(self) -> int:
+        """That it holds, about."""
+        return self.replay.memory_bytes + sum(item.memory_bytes for item in self.graphs)
+
+    def close(self) -> None:
+        """Before it is let go of."""
+        for item in self.graphs:
+            item.close()
+
+    def take_graphs(self) -> tuple[GraphPasses, Lease] | tuple[None, None]:
+        """A pair that no call holds."""
+        for item in self.graphs:
+            if lease := item.take():
+                return item, lease
+        self.from_tape += bool(self.graphs)
+        return None, None
 
     @property
     def contents(self) -> str:
@@ -129,36 +164,67 @@ class FollowedProgram(Program):
         """Inputs and weights to which gradients go, as often as they are used."""
         return [*(tensors[place] for place in self._followed), *self._leaves]
 
-    def hand_out(self, results: Sequence[torch.Tensor]) -> Any:
-        """The structure that the original returns."""
-        leaves = [results[leaf.place] if isinstance(leaf, Result) else leaf for leaf in self.leaves]
+    def hand_out(self, results: Sequence[torch.Tensor], original: Any = None) -> Any:
+        """The structure that the original returns; with the numbers of ``original``, if it ran."""
+        numbers = self.leaves if original is None else self.tree.flatten_up_to(original)
+        leaves = []
+        for leaf, number in zip(self.leaves, numbers, strict=True):
+            if not isinstance(leaf, Result):
+                leaves.append(leaf)
+            elif leaf.convert is None:
+                leaves.append(results[leaf.place])
+            elif original is None:
+                leaves.append(leaf.convert(results[leaf.place]))
+            else:
+                leaves.append(number)
         return pytree.tree_unflatten(leaves, self.tree)
 
     def run_backward(
-        self, saved: Mapping[int, torch.Tensor], tensors: list[torch.Tensor], grads: Grads
+        self,
+        saved: Mapping[int, torch.Tensor],
+        tensors: list[torch.Tensor],
+        grads: Grads,
+        graphs: GraphPasses | None,
     ) -> list[torch.Tensor | None]:
-        """Gradients of `list_leaves`."""
+        """Gradients of `list_leaves`. ``graphs``: which hold what was saved."""
         if all(item is None for item in grads):
             return [None] * len(self.reach[0])
-        device, known = self.passes.drawn[0].device.type, self.passes.backwards
+        device = self.passes.drawn[0].device.type
         cast = find_cast(device)
         layout = find_layout(grads, cast)
-        if layout not in known and self.find_backward:
+        if layout not in self.passes.backwards and self.find_backward:
             backward = self.find_backward(self, tensors, grads)
             if backward is not None:
-                known[layout] = backward
+                self._add_backward(layout, backward, grads)
         with nullcontext() if cast is None else enter_autocast(device, None):
-            if layout in known:
-                return known[layout].run(saved, tensors, grads)
-            return self._run_as_drawn(saved, tensors, grads)
+            if backward := self._choose_backward(layout, graphs):
+                return backward.run(saved, tensors, grads)
+            return self._run_as_drawn(saved, tensors, grads, graphs)
+
+    def _add_backward(self, layout: Layout, backward: Backward, grads: Grads) -> None:
+        self.passes.backwards[layout] = backward
+        present = [item for item in grads if item is not None]
+        for item in self.graphs:
+            with suppress(UnsupportedError):  # its tape runs then
+                item.add(layout, backward, present)
+
+    def _choose_backward(self, layout: Layout, graphs: GraphPasses | None) -> Backward | None:
+        """Of a graph another graph: a tape would look for a seed of attention on the host."""
+        return (graphs or self.passes).backwards.get(layout)
 
     def _run_as_drawn(
-        self, saved: Mapping[int, torch.Tensor], tensors: list[torch.Tensor], grads: Grads
+        self,
+        saved: Mapping[int, torch.Tensor],
+        tensors: list[torch.Tensor],
+        grads: Grads,
+        graphs: GraphPasses | None,
     ) -> list[torch.Tensor | None]:
         """By the backward pass recorded first: the same values, summed another way maybe."""
         pairs = list(zip(grads, self.passes.drawn, strict=True))
         laid = [like.make() if grad is None else like.make().copy_(grad) for grad, like in pairs]
-        backward = self.passes.backwards[find_layout(laid, None)]
+        backward = self._choose_backward(find_layout(laid, None), graphs)
+        if backward is None:
+            raise RunnerError(f"the capture of {self.name} has lost its backward pass")
         found = backward.run(saved, tensors, laid)
         given = zip(self.reach, grads, strict=True)
         led = [
@@ -169,6 +235,12 @@ class FollowedProgram(Program):
 
     def note_times(self, replay_ns: int, original_ns: int) -> None:
         """Of a forward pass alone: its backward pass will tell of both."""
+
+    def read_clock(self) -> int:
+        """When all that was begun has ended, in ns."""
+        if self.kind == "graph":
+            torch.cuda.synchronize()
+        return time.perf_counter_ns()
 
     def separate(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Leaves: gradients of a call are none of what led to it."""
@@ -187,11 +259,14 @@ class FollowedProgram(Program):
         leaves = self.list_leaves(tensors)
         inner = [*(item for item in given if item.requires_grad), *self.weights]
         found = _Compared.apply(self, checked, unchecked, inner, *leaves)  # type: ignore[no-untyped-call]
-        return self.hand_out(found)
+        return self.hand_out(found, checked.result)
 
 
 def make_followed(
-    passes: Passes, recorded: FollowedCall, facts: Mapping[str, Any]
+    passes: Passes,
+    recorded: FollowedCall,
+    facts: Mapping[str, Any],
+    graphs: list[GraphPasses],
 ) -> FollowedProgram:
     """The program of both passes."""
     if recorded.result_tree is None:
@@ -200,9 +275,9 @@ def make_followed(
     replay.places = list(range(passes.results + len(passes.saved)))
     return FollowedProgram(
         replay=replay, tree=recorded.result_tree, leaves=recorded.result_leaves, passes=passes,
-        name=recorded.name,
+        name=recorded.name, graphs=graphs,
         weights=tuple(recorded.weights), uses=recorded.uses,
-        reach=recorded.reach, setting=recorded.setting, **facts,
+        reach=recorded.reach, setting=recorded.setting, call=recorded.call, **facts,
     )  # fmt: skip
 
 
@@ -255,10 +330,15 @@ class _Replayed(torch.autograd.Function):
         ctx: Any, program: FollowedProgram, tensors: list[torch.Tensor], *leaves: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         passes = program.passes
-        outputs = program.replay(tensors)
-        results, saved = list(outputs[: passes.results]), list(outputs[passes.results :])
-        for place in passes.views:  # or torch minds that the weight is written later
-            saved[place] = saved[place].detach()
+        ctx.graphs, ctx.lease = program.take_graphs()
+        if ctx.graphs:
+            results = list(ctx.graphs.forward(tensors))
+            saved = [torch.empty(0)]  # for torch to notice a second backward pass
+        else:
+            outputs = program.replay(tensors)
+            results, saved = list(outputs[: passes.results]), list(outputs[passes.results :])
+            for place in passes.views:  # or torch minds that the weight is written later
+                saved[place] = saved[place].detach()
         ctx.program, ctx.links, ctx.count = program, leaves, len(tensors)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(
@@ -277,14 +357,19 @@ class _Replayed(torch.autograd.Function):
     @_once
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         program: FollowedProgram = ctx.program
-        passes = program.passes
+        passes, graphs = program.passes, ctx.graphs
         kept = ctx.saved_tensors
+        given = [grads[place] for place in passes.with_graph]
+        if graphs:
+            found = program.run_backward(graphs.saved, graphs.inputs, given, graphs)
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
+                ctx.lease = None
+            return None, None, *found
         saved = dict(zip(passes.saved, kept, strict=False))
         tensors: list[Any] = [None] * ctx.count
         for place, item in zip(passes.kept_inputs, kept[len(saved) :], strict=False):
             tensors[place] = item
-        given = [grads[place] for place in passes.with_graph]
-        return None, None, *program.run_backward(saved, tensors, given)
+        return None, None, *program.run_backward(saved, tensors, given, None)
 
 
 class _Compared(torch.autograd.Function):
@@ -327,15 +412,15 @@ class _Compared(torch.autograd.Function):
             with without_hooks(program.weights):
                 return differentiate(roots, given, ctx.leaves, uses, program.uses, keeps=True)
 
-        start = time.perf_counter_ns()
+        start = program.read_clock()
         found = run(ctx.results)
-        middle = time.perf_counter_ns()
+        middle = program.read_clock()
         # Both calls have written what the replay had saved, and torch minds: compare nothing.
         with suppress(RuntimeError) if program.written else nullcontext():
             replayed = run(ctx.replayed)
             replay_ns, original_ns = ctx.forward_ns
             program.schedule.time(
-                replay_ns + time.perf_counter_ns() - middle, original_ns + middle - start
+                replay_ns + program.read_clock() - middle, original_ns + middle - start
             )
             if not program.difference:
                 program.difference = _compare(found, replayed, lambda: run(ctx.results))

@@ -38,6 +38,7 @@ class CallKind:
         is_new: it came for the first time.
         is_first: its next call runs as it is: it makes state.
         is_settled: it has; the next call is recorded.
+        settling: calls that ran as they are because the call would communicate otherwise later.
         is_renewed: its first recording had read a number that no later call did.
     """
 
@@ -55,6 +56,7 @@ class CallKind:
     is_new: bool = True
     is_first: bool = False
     is_settled: bool = False
+    settling: int = 0
     is_renewed: bool = False
 
     def note_miss(self) -> None:

@@ -33,6 +33,8 @@ class CaptureStats:
 
     Attributes:
         replayed: calls that were replays.
+        from_tape: of the replays, those from C++ since the CUDA graph still waited for the backward
+            pass of a call before (``depth``).
         original: calls that the original answered, by why.
         recorded: calls that were recorded.
         checked: of the replays, those that were compared with the original.
@@ -44,6 +46,7 @@ class CaptureStats:
     """
 
     replayed: int
+    from_tape: int
     original: dict[str, int]
     recorded: int
     checked: int
@@ -54,11 +57,12 @@ class CaptureStats:
     memory_bytes: int
 
     def __str__(self) -> str:
+        waited = f" ({self.from_tape:,} from C++: see depth)" if self.from_tape else ""
         why = "".join(f"\n  {count:,}: {reason}" for reason, count in self.original.items())
         return (
-            f"replayed {self.replayed:,}, original {sum(self.original.values()):,} calls in "
-            f"{self.call_seconds:.3f} s; recorded {self.recorded:,} in {self.record_seconds:.3f} "
-            f"s; checked {self.checked:,} in {self.check_seconds:.3f} s ({self.unchecked:,} could "
+            f"replayed {self.replayed:,}{waited}, original {sum(self.original.values()):,} calls "
+            f"in {self.call_seconds:.3f} s; recorded {self.recorded:,} in {self.record_seconds:.3f}"
+            f" s; checked {self.checked:,} in {self.check_seconds:.3f} s ({self.unchecked:,} could "
             f"not be); {self.memory_bytes:,} bytes held; the original answered{why or ' none'}"
         )
 
@@ -207,10 +211,11 @@ class Ledger:
         found = {"replayed": self.replayed, "eager": eager, "recorded": self.recorded}
         return {how: count for how, count in found.items() if count}
 
-    def make_stats(self, memory_bytes: int) -> CaptureStats:
+    def make_stats(self, memory_bytes: int, from_tape: int) -> CaptureStats:
         """All of it, as it is now."""
         return CaptureStats(
             replayed=self.replayed,
+            from_tape=from_tape,
             original=dict(self.originals),
             recorded=self.recorded,
             checked=self._checked,

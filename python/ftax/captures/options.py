@@ -29,6 +29,7 @@ class CaptureOptions(TypedDict, total=False):
     on_miss: OnMiss
     max_bytes: int | None
     borrow: bool
+    depth: int
     audit: bool
     ignore: Sequence[str]
     reset: Callable[[], object] | None
@@ -44,6 +45,7 @@ class Options:
     on_miss: OnMiss = "capture"
     max_bytes: int | None = None
     borrow: bool = False
+    depth: int = 1
     audit: bool = True
     ignore: Sequence[str] = ()
     reset: Callable[[], object] | None = None
@@ -60,6 +62,11 @@ class Options:
         most = self.max_bytes
         if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 0):
             raise InvalidArgumentError(f"max_bytes is {most!r}; give a number of bytes, or None")
+        if not isinstance(self.depth, int) or isinstance(self.depth, bool) or self.depth < 1:
+            raise InvalidArgumentError(
+                f"depth is {self.depth!r}; give how many calls may wait for their backward pass, "
+                "1 or more"
+            )
         if isinstance(self.ignore, str) or not all(isinstance(item, str) for item in self.ignore):
             raise InvalidArgumentError(
                 f"ignore is {self.ignore!r}: give names of attributes or variables, such as "

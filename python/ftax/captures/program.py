@@ -6,7 +6,7 @@ others: a recording of such a call stands for that weight alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -20,10 +20,25 @@ from ftax.captures.guards import GuardedState
 from ftax.captures.kept_tensors import KeptTensor
 from ftax.captures.schedule import Schedule
 from ftax.errors import FtaxError, RunnerError
+from ftax.steps.collectives import list_groups
 from ftax.steps.writes import find_storage
 
 Kind = Literal["tape", "graph"]
 TENSOR = object()  # in the place of one
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLater:
+    """In the place of a number, or of a list of numbers, that is read of a tensor."""
+
+    convert: Callable[[torch.Tensor], Any]
+
+
+def is_made(leaf: object) -> bool:
+    """Whether a leaf of a result comes from a tensor that a replay gives."""
+    return leaf is TENSOR or type(leaf) is ReadLater
+
+
 _BYTES_A_CALL = 4096  # of a tape and its guards, about
 
 
@@ -68,6 +83,7 @@ class Program:
         generators: those from which it draws and which are not torch's own.
         gradients: what it does to `.grad`.
         kept: tensors that it leaves in Python.
+        groups: process groups that there were, of a call that communicates.
         operators: how many calls a replay makes.
         baked: host reads that are left out.
         checked: values that are read, and compared after each replay.
@@ -75,7 +91,8 @@ class Program:
         reason: why it was recorded, where others were before.
         unsettled: what a first call makes or changes, so that this is the recording of a later
             one; "" where all calls are alike.
-        tree, leaves: of the result; among the leaves TENSOR stands for one.
+        tree, leaves: of the result; among the leaves TENSOR stands for one, and `ReadLater` for a
+            number of one.
         given: tensors that it was recorded with, which are not held.
         result_bytes: that a call returns.
         schedule: of the checks of its replays.
@@ -93,6 +110,7 @@ class Program:
     generators: tuple[torch.Generator, ...]
     gradients: Gradients
     kept: tuple[KeptTensor, ...] = ()
+    groups: tuple[Any, ...] = ()
     operators: int
     baked: tuple[str, ...] = ()
     checked: tuple[float | int | bool | complex, ...] = ()
@@ -143,6 +161,15 @@ class Program:
         return False
 
     @property
+    def memory_bytes(self) -> int:
+        """That it holds, on a CPU about."""
+        return self.replay.memory_bytes
+
+    def close(self) -> None:
+        """Before it is let go of."""
+        self.replay.close()
+
+    @property
     def contents(self) -> str:
         """What is replayed."""
         return f"{self.kind} of {self.operators} operator calls"
@@ -157,6 +184,8 @@ class Program:
     def takes(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether they can stand for those that this was recorded with. Recorded with a weight,
         reads of the weight are reads of the argument; the other way round each keeps to its own."""
+        if self.groups and not {*self.groups} <= {*list_groups()}:
+            return False
         if any(self._same) and self._find_same(tensors) != self._same:
             return False
         if (self.written_inputs or self._needs_inference) and not torch.is_inference_mode_enabled():
@@ -196,17 +225,23 @@ class Program:
 
     def _hand_out(self, outputs: Sequence[torch.Tensor]) -> Any:
         """The result, with gradients where eager would leave them."""
-        end = sum(leaf is TENSOR for leaf in self.leaves)
+        end = sum(map(is_made, self.leaves))
         behind = end + len(self.gradients.made)
         if self.gradients.made or self.gradients.dropped:
             self.gradients.hand_out(outputs[end:behind])
         for place, tensor in zip(self.kept, outputs[behind:], strict=False):
             place.write(tensor)
-        if end == len(self.leaves) == 1 and self.tree.is_leaf():
+        if self.leaves == (TENSOR,) and self.tree.is_leaf():
             return outputs[0]
         rest = iter(outputs)
-        leaves = [next(rest) if leaf is TENSOR else leaf for leaf in self.leaves]
+        leaves = [_hand_out_leaf(leaf, rest) for leaf in self.leaves]
         return pytree.tree_unflatten(leaves, self.tree)
+
+
+def _hand_out_leaf(leaf: Any, outputs: Iterator[torch.Tensor]) -> Any:
+    if leaf is TENSOR:
+        return next(outputs)
+    return leaf.convert(next(outputs)) if type(leaf) is ReadLater else leaf
 
 
 class TapeReplay:

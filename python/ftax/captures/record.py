@@ -29,14 +29,16 @@ from ftax.captures.gradients import (
     is_weight,
     keep_gradients,
 )
-from ftax.captures.guards import guard_state
+from ftax.captures.graph_passes import GraphPasses
+from ftax.captures.guards import GuardedState, guard_state
 from ftax.captures.kept_tensors import Unguarded
 from ftax.captures.options import Options
-from ftax.captures.passes import Backward, Grads, cut
+from ftax.captures.passes import Backward, Grads, Passes, cut
 from ftax.captures.program import Kind, Program, Replay, TapeReplay
 from ftax.captures.recorded import Recorded
 from ftax.captures.refusals import (
     has_autocast,
+    refuse_collectives_of,
     refuse_kept,
     refuse_kept_casts,
     refuse_open_graph,
@@ -45,9 +47,12 @@ from ftax.captures.refusals import (
     refuse_transform,
     say_unsettled,
 )
+from ftax.captures.returned_reads import Call
+from ftax.captures.transfers import bake_transfers
 from ftax.captures.watched_runs import IsFollowed, look_at
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.collectives import has_communicated, list_groups, without_other_ranks
 from ftax.steps.input_trees import flatten_tensors, is_data
 from ftax.steps.kept_python import keep_python
 from ftax.steps.left_as_found import leave_as_found
@@ -63,10 +68,12 @@ from ftax.steps.user_inputs import split_inputs
 from ftax.steps.writes import list_storages
 from ftax.tape.calls import describe_place
 from ftax.tape.capture import GraphMemory
-from ftax.tape.flow import draws_random_numbers, find_dependent_reads
+from ftax.tape.flow import draws_random_numbers, find_dependent_reads, list_collectives
+from ftax.tape.scratch import is_scratch
 from ftax.tape.tape import Taped, find_other_replay, preserve_state
 
 _NEVER = 1 << 30  # collections of younger objects
+_LISTED_ANEW = ("modules_buffers", "named_module_buffers")  # by DistributedDataParallel, each call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +108,11 @@ def record_program(
         RunnerError: it raised.
     """
     refuse_modes(request.name)
-    with nullcontext() if request.is_alone else beside_other_threads(), _without_full_collections():
+    with (
+        nullcontext() if request.is_alone else beside_other_threads(),
+        _without_full_collections(),
+        without_other_ranks(request.name),
+    ):
         return _record_as_it_is(what, args, kwargs, request)
 
 
@@ -112,16 +123,17 @@ def _record_as_it_is(
     backward pass recorded with it: both are found by trying."""
     objects: set[int] = set()
     grads: Grads = ()
+    call: Call | None = None
     while True:
         try:
             return _record(
                 what, args, kwargs, request, lambda item: is_data(item) and id(item) not in objects,
-                grads,
+                grads, call,
             )  # fmt: skip
         except _WritesObjects as found:
             objects.update(found.objects)
         except IsFollowed as found:
-            grads = found.grads
+            grads, call = found.grads, found.call
 
 
 def record_backward(
@@ -137,7 +149,15 @@ def record_backward(
         program.make_input(place) if item is None else item for place, item in enumerate(tensors)
     ]
     args, kwargs = program.signature.fill(given)
+    request = dataclasses.replace(
+        request, options=dataclasses.replace(request.options, kind="tape")
+    )
     cast = find_cast(program.passes.drawn[0].device.type)
+    if program.call is not None and not request.is_alone:
+        raise OtherThreads(
+            f"cannot capture {request.name}: it returns numbers, and other threads of this process "
+            "may read some meanwhile"
+        )
     refuse_modes(request.name)
     with (
         nullcontext() if request.is_alone else beside_other_threads(),
@@ -149,7 +169,7 @@ def record_backward(
             raise UnsupportedError(
                 f"cannot capture {request.name}: {changed} has changed since its forward pass"
             )
-        other = _record(what, args, kwargs, request, is_data, grads, cast)
+        other = _record(what, args, kwargs, request, is_data, grads, program.call, cast)
     if not isinstance(other, FollowedProgram) or not program.is_like(other):
         raise UnsupportedError(
             f"cannot capture {request.name}: its forward pass is not the same when it is recorded "
@@ -186,6 +206,7 @@ def _record(
     request: Request,
     is_data: Callable[[Any], bool],
     grads: Grads,
+    call: Call | None,
     cast: torch.dtype | None = None,
 ) -> Program:
     name, options = request.name, request.options
@@ -200,8 +221,9 @@ def _record(
     recorded = Recorded(what, signature, tensors, name=name, is_alone=request.is_alone)
     if grads:
         recorded = FollowedCall(
-            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads, cast=cast
-        )
+            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads, cast=cast,
+            call=call,
+        )  # fmt: skip
     check_inputs = _find_check_inputs(signature, tensors, request)
     if check_inputs is not None:
         check_inputs += tuple(map(make_like, present))
@@ -214,10 +236,14 @@ def _record(
         kind="call",
     )
     roots = {name: what, "the arguments": signature.objects}
+    has_buckets = False  # of DistributedDataParallel
     for item in find_reached(what, *signature.objects):
+        has_buckets |= isinstance(item, nn.parallel.DistributedDataParallel)
         if isinstance(item, nn.Module):
             for part in item.modules():
                 refuse_lazy(part, f"cannot capture {name}: a part of it")
+    if has_buckets:
+        options = dataclasses.replace(options, ignore=(*options.ignore, *_LISTED_ANEW))
     leaves = _find_leaves(what, *signature.objects, *tensors)
     recorded.found = [(leaf, leaf.grad) for leaf in leaves]
     with (
@@ -230,19 +256,22 @@ def _record(
         if objects := _find_written_objects((args, kwargs), module.written, is_data):
             raise _WritesObjects(objects)
         chosen = _choose_kind(options.kind, loaded.device)
-        if grads:
-            chosen = _choose_followed_kind(options.kind, name)
         if chosen == "graph" and not request.is_alone:
             raise OtherThreads(
                 f"cannot capture {name}: to make a CUDA graph changes how torch runs in all threads"
             )
         if module.is_compiled:
+            if has_communicated():
+                raise UnsupportedError(
+                    f"cannot capture {name}: torch.compile made a part of it, and it communicates "
+                    "with other processes: capture what was compiled"
+                )
             return record_compiled(
                 what, loaded, signature, tensors, kind=options.kind, borrows=options.borrow
             )
-        settled = look_at(loaded, recorded, roots, request.options)
+        settled = look_at(loaded, recorded, roots, options)
         workspace = Workspace(loaded)
-        makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name)
+        makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name, recorded.find_print)
         try:
             taped = workspace.taped
         except UnsupportedError as error:
@@ -250,17 +279,25 @@ def _record(
                 raise refuse_kept(name, recorded.kept[0].name) from error
             if transform := recorded.executed.transform:
                 raise refuse_transform(name, transform) from error
-            raise host_reads.explain_failure(workspace.loaded, error) from error
+            raise recorded.explain_failure(workspace.loaded, error) from error
         if recorded.executed.restoring and draws_random_numbers(taped.tape):
             raise refuse_seeding(name, recorded.executed.restoring)
-        _require_same_bits(workspace.loaded, taped)
+        _require_same_bits(workspace.loaded, recorded, taped)
         if makes_sizes:
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
         dependent = find_dependent_reads(taped.tape)
-        if dependent and options.on_host_read == "refuse":
-            known = host_reads.list_library_reads(workspace.loaded, taped.tape, dependent)
+        collectives = list_collectives(taped.tape)
+        if collectives:
+            refuse_collectives_of(collectives, name, is_followed=bool(grads))
+            chosen = _choose_kind_of_communication(options.kind, name)
+        if dependent and (collectives or options.on_host_read == "refuse"):
+            known: Sequence[int] = ()
+            if not collectives:  # a call with other numbers is done again
+                known = host_reads.list_library_reads(workspace.loaded, taped.tape, dependent)
             if others := [index for index in dependent if index not in known]:
-                refusal = host_reads.refuse(workspace.loaded, taped.tape, others)
+                refusal = host_reads.refuse(
+                    workspace.loaded, taped.tape, others, recorded.find_print
+                )
                 raise UnsupportedError(f"{refusal}{recorded.hint}")
         if used := recorded.find_used_again(taped.tape):
             raise refuse_kept(name, used)
@@ -271,11 +308,22 @@ def _record(
         same = [index for index in taped.tape.host_reads if index not in dependent]
         baked = tuple(describe_place(taped.tape.calls[index]) for index in same)
         tape = taped.tape.without_host_reads(dependent)
+        graphs: list[GraphPasses] = []
+        warnings = [*loaded.warnings, *taped.warnings]
         passes = None
         if isinstance(recorded, FollowedCall):
+            if torch.device(loaded.device).type == "cuda":
+                tape = bake_transfers(loaded, tape)
             with preserve_state(loaded):
                 passes = cut(tape, tensors, grads, recorded.shape, name)
-        replay = _make_replay(chosen, workspace, tape, request)
+            replay: Replay = TapeReplay(tape)
+            if chosen == "graph":
+                graphs = _make_graphs(
+                    workspace, passes, tensors, tuple(module.written), settled, options, warnings
+                )
+                chosen = "graph" if graphs else "tape"
+        else:
+            replay = _make_replay(chosen, workspace, tape, request)
         kept = len(dependent)
         replay.places = recorded.list_places(kept, len(tape.output_slots))
         replay.borrow(recorded.list_gradients())
@@ -308,6 +356,9 @@ def _record(
         raise RunnerError(f"{name} was never called")
     if keeps_casts:
         state.frozen.append("weights, while torch.autocast keeps what it has cast of them")
+    lost = [item for item in written if not state.holds_all((item,), tensors)]
+    if has_buckets:  # of which nothing but C++ knows, and nobody else reads them
+        lost = [item for item in lost if not is_scratch(tape, item)]
     facts: dict[str, Any] = {
         "signature": signature,
         "kind": chosen,
@@ -319,17 +370,18 @@ def _record(
         "generators": tuple(item for item, _ in module.generators),
         "gradients": recorded.gradients,
         "kept": recorded.kept,
+        "groups": list_groups() if collectives else (),
         "operators": len(tape),
         "baked": baked,
         "checked": tuple(checked),
-        "warnings": tuple(dict.fromkeys((*loaded.warnings, *taped.warnings))),
-        "unsettled": say_unsettled(changed, is_lost=not state.holds_all(written, tensors)),
+        "warnings": tuple(dict.fromkeys(warnings)),
+        "unsettled": say_unsettled(changed, is_lost=bool(lost)),
         "given": tensors,
         "result_bytes": sum(item.numel() * item.element_size() for item in taped.reference),
     }
     if passes is None or not isinstance(recorded, FollowedCall):
         return Program(replay=replay, tree=tree, leaves=recorded.leaves, **facts)
-    return make_followed(passes, recorded, facts)
+    return make_followed(passes, recorded, facts, graphs)
 
 
 def _find_check_inputs(
@@ -366,16 +418,20 @@ def _find_written_objects(
     )
 
 
-def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
+def _require_same_bits(loaded: LoadedModel, recorded: Recorded, taped: Taped) -> None:
     other = find_other_replay(loaded, taped)
-    if other is not None:
-        raise host_reads.explain_failure(
-            loaded,
-            UnsupportedError(
-                f"a replay does not give its bits ({other.describe()}), though it gives them "
-                "itself each time"
-            ),
+    if other is None:
+        return
+    why = "though it gives them itself each time"
+    goes_back = any("convolution_backward" in name for name in taped.tape.operators)
+    if goes_back and loaded.device != "cpu" and not torch.backends.cudnn.deterministic:
+        why = (
+            "as cuDNN's convolutions may add up gradients in any order: set "
+            "torch.backends.cudnn.deterministic = True"
         )
+    raise recorded.explain_failure(
+        loaded, UnsupportedError(f"a replay does not give its bits ({other.describe()}), {why}")
+    )
 
 
 def _find_leaves(*starts: object) -> list[torch.Tensor]:
@@ -405,11 +461,32 @@ def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:
     return "graph" if on_gpu else "tape"
 
 
-def _choose_followed_kind(kind: Literal["auto", "tape", "graph"], name: str) -> Kind:
+def _make_graphs(
+    workspace: Workspace,
+    passes: Passes,
+    tensors: Sequence[torch.Tensor],
+    written: Sequence[torch.Tensor],
+    state: GuardedState,
+    options: Options,
+    warnings: list[str],
+) -> list[GraphPasses]:
+    """Pairs of CUDA graphs; none where one cannot be and was not asked for: a warning says why."""
+    loaded = workspace.loaded
+    try:
+        refuse_shared_state(tensors, written, state.tensors, loaded.name)
+        return [GraphPasses(workspace, passes, tensors) for _ in range(options.depth)]
+    except UnsupportedError as error:
+        if options.kind == "graph":
+            raise
+        warnings.append(f"replayed from C++, not as CUDA graphs: {error}")
+        return []
+
+
+def _choose_kind_of_communication(kind: Literal["auto", "tape", "graph"], name: str) -> Kind:
     if kind == "graph":
         raise UnsupportedError(
-            f"cannot capture {name} as a CUDA graph, since autograd goes on from its result: leave "
-            "kind out, and its forward and backward pass are replayed from C++"
+            f"cannot capture {name} as a CUDA graph, since it communicates with other processes: "
+            "leave kind out, and it is replayed from C++"
         )
     return "tape"
 

@@ -25,6 +25,7 @@ from ftax.captures.passes import Backward, Grads
 from ftax.captures.program import Program
 from ftax.captures.record import Request, record_backward, record_program
 from ftax.errors import FtaxError, UnsupportedError
+from ftax.steps.collectives import Unsettled
 from ftax.steps.given import is_measuring
 from ftax.steps.left_as_found import try_lock
 from ftax.steps.setting import use_autograd
@@ -32,6 +33,7 @@ from ftax.tape.capture import GraphMemory
 
 _MOST_OF_A_KIND = 4  # recordings of one signature that are kept, such as with two values of a flag
 _GIVE_UP_AFTER_CALLS = 8
+_MOST_SETTLING = 4  # calls
 _MOST_BACKWARDS = 8  # of a recording, by how gradients lie
 _MANY_NEW = 64  # kinds of calls in a row, after which it is worth a warning
 _NOT_YET = "such arguments are not recorded yet"
@@ -80,7 +82,13 @@ class Recordings:
     @property
     def memory_bytes(self) -> int:
         """That they hold; of a tape's memory an estimate."""
-        return sum(program.replay.memory_bytes for program in self.programs)
+        return sum(program.memory_bytes for program in self.programs)
+
+    @property
+    def from_tape(self) -> int:
+        """Replays of the tape in place of a graph that a call before still held."""
+        programs = self.programs
+        return sum(item.from_tape for item in programs if isinstance(item, FollowedProgram))
 
     def explain_original(self, kind: CallKind) -> str:
         """Why the original answers this call, for which no recording fits; "": record it."""
@@ -128,6 +136,12 @@ class Recordings:
         try:
             with note_holders([program.gradients for program in self.programs]):
                 return self._keep(self._make_program(args, kwargs, request), kind)
+        except Unsettled:
+            if kind.settling == _MOST_SETTLING:
+                raise
+            kind.settling += 1
+            kind.is_first, kind.is_settled, self.has_state = True, False, True
+            return None
         finally:
             this_thread.is_recording = False
             self._ledger.note_recording(begun, begun_work, is_asked=is_asked)
@@ -140,6 +154,8 @@ class Recordings:
             program = record_program(self._function, args, kwargs, request)
         if isinstance(program, FollowedProgram):
             program.find_backward = self._find_backward
+        if program.groups:
+            program.schedule.check_first()  # no other rank took part in its recording
         if not program.unsettled and (changed := program.state.find_change()):
             raise UnsupportedError(
                 f"cannot capture {self._name}: {changed} is not the same when it is read twice"
@@ -220,4 +236,4 @@ class Recordings:
             for kind in self.kinds:
                 if program in kind.programs:
                     kind.programs.remove(program)
-        program.replay.close()
+        program.close()

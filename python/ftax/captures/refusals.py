@@ -6,7 +6,8 @@ What is refused before the call runs is in `around.py`, reads by Python in `host
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -128,6 +129,25 @@ def refuse_open_graph(name: str) -> UnsupportedError:
         "records no graph: call ftax.capture, and what it gives, under torch.no_grad() or "
         "torch.inference_mode(); or capture the whole training step, with its backward pass"
     )
+
+
+def refuse_collectives_of(
+    calls: Sequence[Mapping[str, Any]], name: str, *, is_followed: bool
+) -> None:
+    """Raises UnsupportedError for collectives that replays would make in other ways."""
+    if is_followed:
+        raise UnsupportedError(
+            f"cannot capture {name} under autograd: it communicates with other processes "
+            f"({calls[0]['operator']}), and its backward pass may: capture the whole training "
+            "step, or a module between the collectives"
+        )
+    groups = {call["group"] for call in calls if call["group"]}
+    if len(groups) > 1 and any(call["overlaps"] for call in calls):
+        raise UnsupportedError(
+            f"cannot capture {name}: it communicates with {len(groups)} process groups "
+            "(async_op=True, or DistributedDataParallel and another group), and where it waits for "
+            "which no recording tells: wait for each (async_op=False)"
+        )
 
 
 def refuse_read_gradient(name: str, weight: torch.Tensor) -> UnsupportedError:

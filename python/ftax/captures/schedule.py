@@ -35,6 +35,10 @@ class Schedule:
         self.unchecked += 1
         return self._calls >= self._next
 
+    def check_first(self) -> None:
+        """Have the first call checked too."""
+        self._next = 1
+
     def plan_next(self, replay_ns: int, extra_ns: int) -> None:
         """The check of this call took ``extra_ns`` beside its replay."""
         spacing = math.ceil(extra_ns / (_SHARE * max(replay_ns, 1)))

@@ -1,8 +1,9 @@
-"""Refuses a call that communicates with other processes, before it communicates.
+"""Calls that communicate with other processes.
 
 ftax runs a call more often than its user does, and on one rank perhaps more often than on another.
-Collectives would no longer pair, and a rank would wait for ever. So the first run of a call ends at
-the first module, tensor or operator that communicates.
+Its collectives would no longer pair, and a rank would wait for ever. So the first run of what is
+measured ends at the first module, tensor or operator that communicates; and what is captured is
+recorded with collectives that this process answers alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.steps.echoes import PlainMode
 from ftax.steps.module_calls import watch_module_calls
@@ -21,6 +23,28 @@ from ftax.steps.module_calls import watch_module_calls
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
 _WRAPPERS = ("torch.distributed.", "torch.nn.parallel.distributed")
 _ALONE = ("torch.distributed.algorithms._checkpoint.",)  # recomputes activations on its own rank
+# Why a capture does not take them.
+_REASONS = {
+    "torch.distributed.fsdp": "gathers weights into memory that it frees again",
+    "torch.distributed._composable": "gathers weights into memory that it frees again",
+    "torch.distributed.pipelining": "sends to other ranks and receives of them by a schedule",
+    "torch.distributed.tensor": "is no plain tensor",
+    "torch.distributed._functional": "is no plain tensor (torch.distributed.all_reduce gives one)",
+}
+
+
+class Unsettled(UnsupportedError):
+    """It will communicate otherwise in later calls."""
+
+
+class _Alone:
+    """Collectives that this process answers while a call is recorded, and whether it had any."""
+
+    collectives: _core.Collectives | None = None
+    has_any = False
+
+
+_alone = _Alone()
 
 
 def is_distributed() -> bool:
@@ -28,10 +52,66 @@ def is_distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
+def list_groups() -> tuple[Any, ...]:
+    """The process groups that this process belongs to."""
+    if not is_distributed():
+        return ()
+    world: Any = torch.distributed.distributed_c10d._world
+    return tuple(world.pg_map)
+
+
+def make_collectives() -> _core.Collectives:
+    """Those of all process groups, to be answered in other ways."""
+    return _core.Collectives([group.group_name for group in list_groups()])
+
+
+@contextmanager
+def without_other_ranks(name: str) -> Iterator[None]:
+    """Inside, this process answers its collectives alone, as if each rank gave the same. Raises
+    UnsupportedError for one that it cannot answer so."""
+    collectives = _answer_alone()
+    if collectives is None:
+        yield
+        return
+    _alone.collectives, _alone.has_any = collectives, False
+    try:
+        yield
+    except Exception as error:
+        _refuse_unanswered(name, error)
+        raise
+    finally:
+        _alone.collectives = None
+        collectives.close()
+
+
+def _answer_alone() -> _core.Collectives | None:
+    """None where there are none, or a backend is of an odd kind: what communicates is refused."""
+    if not is_distributed():
+        return None
+    try:
+        collectives = make_collectives()
+        collectives.open(_core.Answer.alone)
+    except (UnsupportedError, RuntimeError):
+        return None
+    return collectives
+
+
+def has_communicated() -> bool:
+    """Whether what was watched inside of `without_other_ranks` had a collective."""
+    return _alone.has_any
+
+
+def _refuse_unanswered(name: str, cause: Exception | None = None) -> None:
+    if _alone.collectives is not None and _alone.collectives.refusal:
+        refusal = f"cannot capture {name}: {_alone.collectives.refusal}"
+        raise UnsupportedError(refusal) from cause
+
+
 @contextmanager
 def refuse_collectives(name: str, reached: Iterable[object] = ()) -> Iterator[None]:
     """In a process group, raises UnsupportedError for a call inside that communicates; at once if
-    anything in ``reached`` is a wrapper such as DistributedDataParallel."""
+    anything in ``reached`` is a wrapper such as DistributedDataParallel. Inside of
+    `without_other_ranks`, only for wrappers and collectives that no recording can hold."""
     if not is_distributed():
         yield
         return
@@ -40,14 +120,15 @@ def refuse_collectives(name: str, reached: Iterable[object] = ()) -> Iterator[No
         watch.look_at(item)
     with watch_module_calls(lambda part, _: watch.look_at(part)), watch:
         yield
-    if watch.found:  # the call has caught the error, and went on without its collective
-        watch.refuse(watch.found)
+    _refuse_unanswered(name)
+    if watch.found is not None:  # the call has caught the error, and went on without its collective
+        raise watch.found
 
 
 class _Watch(PlainMode):
     def __init__(self, name: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found = ""
+        self.found: UnsupportedError | None = None
         self._name = name
 
     def look_at(self, item: object) -> None:
@@ -55,24 +136,76 @@ class _Watch(PlainMode):
         for part in item.modules() if isinstance(item, nn.Module) else (item,):
             own = part.parameters(recurse=False) if isinstance(part, nn.Module) else ()
             for each in (part, *own):
-                if _communicates(type(each)):
-                    self.refuse(f"a {type(each).__name__}")
+                if not _communicates(type(each)):
+                    continue
+                if _alone.collectives is None or not isinstance(each, _Data):
+                    self.refuse(f"a {type(each).__name__}", type(each))
+                self._look_at_data_parallel(each)
+
+    def _look_at_data_parallel(self, module: Any) -> None:
+        if why := _explain_option(module):
+            self._raise(UnsupportedError(f"cannot capture {self._name}: {why}"))
+        if not module._has_rebuilt_buckets:
+            self._raise(
+                Unsettled(
+                    f"cannot capture {self._name} yet: DistributedDataParallel orders its buckets "
+                    "in the second call: train two steps before"
+                )
+            )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace in _NAMESPACES:
-            self.refuse(func._schema.name)
+            if _alone.collectives is None:
+                self.refuse(func._schema.name)
+            _alone.has_any = True
         for kind in types:
             if _communicates(kind):
-                self.refuse(f"a {kind.__name__}")
+                self.refuse(f"a {kind.__name__}", kind)
         return func(*args, **(kwargs or {}))
 
-    def refuse(self, found: str) -> NoReturn:
-        self.found = found
-        raise UnsupportedError(
-            f"{self._name} communicates with other processes ({found}), and ftax would run it more "
-            "often on one rank than on another: give the part of it that needs one rank alone, or "
-            "use the original"
+    def refuse(self, found: str, kind: type = object) -> NoReturn:
+        if _alone.collectives is None:
+            self._raise(
+                UnsupportedError(
+                    f"{self._name} communicates with other processes ({found}), and ftax would run "
+                    "it more often on one rank than on another: give the part of it that needs one "
+                    "rank alone, or use the original"
+                )
+            )
+        modules = [base.__module__ for base in kind.__mro__]
+        reasons = (why for module in modules for key, why in _REASONS.items() if key in module)
+        why = next(reasons, "communicates in ways that no recording has")
+        self._raise(
+            UnsupportedError(
+                f"cannot capture {self._name}: it uses {found}, which {why}: capture a part that "
+                "has none, or use the original"
+            )
         )
+
+    def _raise(self, error: UnsupportedError) -> NoReturn:
+        self.found = error
+        raise error
+
+
+_Data = nn.parallel.DistributedDataParallel
+
+
+def _explain_option(module: Any) -> str:
+    """Why replays of what DistributedDataParallel wraps would not do as it does; "" if they do."""
+    if module.find_unused_parameters or module.static_graph:
+        return (
+            "DistributedDataParallel reads which weights a call used (find_unused_parameters or "
+            "static_graph), and a replay would not: leave both out"
+        )
+    if module._join_config.enable:
+        return "it is inside of a join() of DistributedDataParallel: capture it outside"
+    options = ("mixed_precision", "_comm_hooks", "_delay_all_reduce_all_params")
+    if any(getattr(module, option, None) for option in (*options, "_use_python_reducer")):
+        return (
+            "DistributedDataParallel has a communication hook, mixed precision or another reducer, "
+            "which a replay would leave out: use none of them"
+        )
+    return ""
 
 
 def _communicates(kind: type) -> bool:

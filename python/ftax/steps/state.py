@@ -27,7 +27,12 @@ from ftax.steps.tensors import copy_into, find_memory, same_bytes
 _DEPTH = 6  # of containers within containers; what lies deeper is not followed
 _PLAIN_CONTAINERS = (list, dict, set, deque)
 # Most of what attributes hold: asked first, since a large model has a hundred thousand of them.
-_LEAVES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device})
+_LEAVES = frozenset(
+    (
+        *(bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device),
+        type(getattr(torch.distributed, "reduce_op", None)),  # warns whatever it is asked
+    )
+)
 _OFTEN_EMPTY = frozenset({dict, list, set, OrderedDict})
 _NOT_FOLLOWED = (nn.Module, nn.Parameter)
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes

@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ class CapturedGraph:
     owner: object  # of weights and inputs: the tape or the runner that was captured
     buffers: Buffers
     draws_random: bool
-    host_reads: tuple[str, ...]  # what the capture left out
+    host_reads: tuple[str, ...] = ()  # what the capture left out
 
     def run(
         self, replay: Callable[[], object], inputs: Sequence[torch.Tensor], loaded: LoadedModel
@@ -119,24 +119,47 @@ def capture(
     """
     tape = tape or taped.tape.without_host_reads()
     given = loaded.flat_inputs() if inputs is None else list(inputs)
+    with preserve_state(loaded):
+        captured = capture_tape(
+            tape, given, loaded.device, memory or GraphMemory(), prepare=loaded.prepare
+        )
+    refuse_host_outputs(captured.buffers.outputs, "this model")
+    return replace(captured, host_reads=_list_host_reads(taped))
+
+
+def capture_tape(
+    tape: _core.Tape,
+    inputs: Sequence[torch.Tensor],
+    device: str,
+    memory: GraphMemory,
+    *,
+    prepare: Callable[[], object] = lambda: None,
+    rehearsal: _core.Tape | None = None,
+) -> CapturedGraph:
+    """Capture ``tape`` on these inputs, having called ``prepare`` before each of its runs. State
+    that it writes is the caller's to put back; outputs may be on the host. ``rehearsal`` runs
+    before the capture, in the place of the tape.
+
+    Raises UnsupportedError as `capture` does.
+    """
+    given = list(inputs)
     tape.bind_inputs(given)
-    device = torch.device(loaded.device)
-    index = torch.cuda.current_device() if device.index is None else device.index
-    with torch.cuda.device(index), preserve_state(loaded):
-        memory = memory or GraphMemory()
+    index = torch.device(device).index
+    index = torch.cuda.current_device() if index is None else index
+    with torch.cuda.device(index):
         stream = memory.choose_stream()
         torch.cuda.synchronize()
         try:
             with enter_stream(stream), torch.inference_mode():
-                tape.run()  # whatever happens only once happens here
-                loaded.prepare()  # or each run would move a position on, past the end of a cache
-                _rehearse(tape)
-            loaded.prepare()
+                first = rehearsal or tape
+                first.run()  # whatever happens only once happens here
+                prepare()  # or each run would move a position on, past the end of a cache
+                _rehearse(first)
+            prepare()
             graph, outputs = capture_calls(tape.run, stream, memory.choose_pool())
             memory.add(graph)
         except (RunnerError, torch.OutOfMemoryError) as error:
             raise UnsupportedError(f"cannot capture this model: {describe(error)}") from error
-        refuse_host_outputs(outputs, "this model")
         random = draws_random(graph, index)
     return CapturedGraph(
         graph=graph,
@@ -148,7 +171,6 @@ def capture(
             mutated=bool(tape.mutations),
         ),
         draws_random=random,
-        host_reads=_list_host_reads(taped),
     )
 
 

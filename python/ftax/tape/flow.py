@@ -1,5 +1,5 @@
-"""What of a tape depends on inputs, weights, other tensors that outlive the call, or random
-numbers: directly, through memory that such a call wrote, or through a view.
+"""What of a tape depends on inputs, weights, other tensors that outlive the call, random numbers,
+or other processes: directly, through memory that such a call wrote, or through a view.
 
 Slots are grouped by the memory that they may share, and a group depends or does not, whenever it
 was written. What depends on nothing is the same in every run.
@@ -14,6 +14,9 @@ import torch
 
 from ftax import _core
 from ftax.tape.capture import list_output_slots
+
+# By which other processes have a say. Schemas do not tell.
+COLLECTIVES = ("c10d::", "_c10d_functional::")
 
 
 class Flow:
@@ -70,7 +73,7 @@ class Flow:
             for result in made:
                 self._join(slot, result)
         depends = any(self._find(slot) in self._dependent for slot in given)
-        depends = depends or _draws(schema, call)
+        depends = depends or _draws(schema, call) or call["operator"].startswith(COLLECTIVES)
         written = call["written"]
         self._writes.update((index, slot) for slot in written)
         if depends:
@@ -98,6 +101,11 @@ def _find_schema(name: str) -> Any:
         return None
     operator, _, overload = name.partition(".")
     return torch._C._get_schema(operator, overload)
+
+
+def list_collectives(tape: _core.Tape) -> list[Mapping[str, Any]]:
+    """Calls by which it communicates."""
+    return [call for call in tape.calls if call["operator"].startswith(COLLECTIVES)]
 
 
 def draws_random_numbers(tape: _core.Tape) -> bool:

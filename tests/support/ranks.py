@@ -1,0 +1,69 @@
+"""Runs a script in two processes that form a process group of gloo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_BEGIN = """
+import datetime, os, sys, traceback
+import torch
+import torch.distributed as dist
+from torch import nn
+import ftax
+
+rank = int(sys.argv[1])
+dist.init_process_group(
+    "gloo", store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2,
+    timeout=datetime.timedelta(seconds=60),
+)
+
+def end(code=0):  # one process in 50 aborts when it exits with a process group, without ftax too
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+def fail(*error):
+    traceback.print_exception(*error)
+    end(1)
+
+sys.excepthook = fail
+"""
+_END = """
+dist.barrier()
+end()
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a rank ended."""
+
+    code: int
+    output: str
+
+
+def run_ranks(folder: Path, script: str, *, limit_s: float = 120) -> list[Ended]:
+    """How two ranks of this script ended, which has `rank`, `end` and `dist`. A rank that does not
+    end within the limit is killed, and its code is negative."""
+    path = folder / "rank.py"
+    path.write_text(_BEGIN + script + _END, encoding="utf-8")
+    outputs = [folder / f"rank{rank}.txt" for rank in range(2)]
+    processes = []
+    for rank, output in enumerate(outputs):
+        command = [sys.executable, str(path), str(rank), str(folder / "store")]
+        with output.open("w", encoding="utf-8") as file:
+            processes.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT))
+    deadline = time.monotonic() + limit_s
+    try:
+        while time.monotonic() < deadline and any(item.poll() is None for item in processes):
+            time.sleep(0.05)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    texts = [output.read_text(encoding="utf-8") for output in outputs]
+    return [Ended(item.returncode, text) for item, text in zip(processes, texts, strict=True)]

@@ -1,0 +1,233 @@
+"""What a capture takes of calls that communicate, and what it refuses: in a group of one rank."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import ftax
+from ftax import _core
+from ftax.steps.collectives import list_groups, make_collectives
+
+X = (torch.ones(2, 4),)
+
+
+def start() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+@pytest.fixture(autouse=True)
+def group() -> Iterator[None]:
+    start()
+    yield
+    dist.destroy_process_group()
+
+
+def reduce(x: Tensor) -> Tensor:
+    y = x * 2
+    dist.all_reduce(y)
+    return y
+
+
+def refuse(call: Callable[[Tensor], object], match: str, **options: str) -> None:
+    with torch.no_grad(), pytest.raises(ftax.UnsupportedError, match=match):
+        ftax.capture(call, X, **options)  # type: ignore[arg-type]
+    y = torch.ones(2)
+    dist.all_reduce(y)  # by the group's own backend again
+    assert y.tolist() == [1, 1]
+
+
+def test_the_first_call_is_checked() -> None:
+    with torch.no_grad():
+        fast = ftax.capture(reduce, X)
+        assert torch.equal(fast(*X), reduce(*X))
+    assert fast.stats().checked == 1
+    assert fast.stats().replayed == 1
+
+
+def test_what_a_collective_gives_depends_on_others() -> None:
+    def count(x: Tensor) -> Tensor:
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        return x / total.item()
+
+    refuse(count, "reads a number")
+    refuse(count, "reads a number", on_host_read="check")
+
+
+def test_lists_of_tensors_have_a_remedy() -> None:
+    def gather(x: Tensor) -> Tensor:
+        parts = [torch.empty_like(x)]
+        dist.all_gather(parts, x)
+        return parts[0]
+
+    refuse(gather, "all_gather_into_tensor")
+
+
+def test_send_and_receive_are_of_pipelines() -> None:
+    def pass_on(x: Tensor) -> Tensor:
+        dist.group.WORLD.send([x], 0, 0)  # type: ignore[union-attr]
+        return x + 1
+
+    refuse(pass_on, "pipeline")
+
+
+def test_objects_are_refused() -> None:
+    def collect(x: Tensor) -> Tensor:
+        found: list[object] = [None]
+        dist.all_gather_object(found, "a")
+        return x + len(found)
+
+    refuse(collect, "cannot capture collect")
+
+
+def test_two_groups_are_taken_where_each_collective_is_waited_for() -> None:
+    other = dist.new_group([0])
+
+    def reduce_twice(x: Tensor, is_async: bool) -> Tensor:
+        y = x * 2
+        work = dist.all_reduce(y, async_op=is_async)
+        dist.all_reduce(y, group=other)
+        if work is not None:
+            work.wait()
+        return y
+
+    with torch.no_grad():
+        fast = ftax.capture(reduce_twice, (X[0], False))
+        assert torch.equal(fast(X[0], False), reduce_twice(X[0], False))
+        with pytest.raises(ftax.UnsupportedError, match="2 process groups"):
+            ftax.capture(reduce_twice, (X[0], True))
+
+
+def test_a_module_that_communicates_is_not_followed() -> None:
+    class Parallel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(reduce(x))
+
+    with pytest.raises(ftax.UnsupportedError, match="under autograd: it communicates"):
+        ftax.capture(Parallel(), X)
+
+
+def test_no_cuda_graph_of_it_is_asked_for() -> None:
+    with torch.no_grad(), pytest.raises(ftax.InvalidArgumentError, match="CUDA graph"):
+        ftax.capture(reduce, X, kind="graph")
+
+
+def test_another_process_group_is_another_call() -> None:
+    with torch.no_grad():
+        fast = ftax.capture(reduce, X)
+        for _ in range(3):
+            fast(*X)
+        dist.destroy_process_group()
+        with pytest.raises(ValueError, match="process group"):
+            fast(*X)
+        start()
+        assert torch.equal(fast(*X), X[0] * 2)
+    assert fast.stats().replayed == 3
+
+
+def test_data_parallel_settles_first() -> None:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    fast = ftax.capture(step, X)
+    for _ in range(5):
+        fast(*X)
+    stats = fast.stats()
+    assert (stats.replayed, stats.recorded) == (3, 1)
+
+
+def train_with(**options: bool) -> Callable[[Tensor], Tensor]:
+    model = DistributedDataParallel(nn.Linear(4, 4), **options)
+
+    def step(x: Tensor) -> Tensor:
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        step(*X)
+    return step
+
+
+@pytest.mark.parametrize("option", ["find_unused_parameters", "static_graph"])
+def test_data_parallel_that_looks_for_unused_weights_is_refused(option: str) -> None:
+    with pytest.raises(ftax.UnsupportedError, match="leave both out"):
+        ftax.capture(train_with(**{option: True}), X)
+
+
+def test_a_communication_hook_is_refused() -> None:
+    model = DistributedDataParallel(nn.Linear(4, 4))
+    model.register_comm_hook(None, lambda _, bucket: bucket_future(bucket))
+    with pytest.raises(ftax.UnsupportedError, match="communication hook"):
+        ftax.capture(lambda x: model(x).sum().backward(), X)
+
+
+def bucket_future(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    future: torch.futures.Future[Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def test_sharded_weights_are_refused() -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Linear(4, 4)
+    fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
+    with pytest.raises(ftax.UnsupportedError, match=r"cannot capture .* uses a"):
+        ftax.capture(lambda x: model(x).sum().backward(), X)
+
+
+def test_an_error_leaves_the_backends_in_place() -> None:
+    def fail(x: Tensor) -> Tensor:
+        y = reduce(x)
+        raise ValueError(str(y.shape))
+
+    with torch.no_grad(), pytest.raises(ftax.RunnerError, match="ValueError"):
+        ftax.capture(fail, X)
+    assert torch.equal(reduce(*X), X[0] * 2)
+
+
+def test_only_one_looks_at_collectives() -> None:
+    first, second = make_collectives(), make_collectives()
+    first.open(_core.Answer.alone)
+    with pytest.raises(ftax.UnavailableError, match="already"):
+        second.open(_core.Answer.alone)
+    first.close()
+    second.open(_core.Answer.logged)
+    reduce(*X)
+    second.close()
+    assert [what for what, _ in second.kept] == ["group 0: all_reduce op 0"]
+    assert torch.equal(second.kept[0][1][0], X[0] * 2)
+
+
+def test_what_was_kept_is_given_again_and_nothing_else() -> None:
+    collectives = make_collectives()
+    collectives.open(_core.Answer.logged)
+    reduce(*X)
+    collectives.close()
+    collectives.open(_core.Answer.kept)
+    try:
+        assert torch.equal(reduce(X[0] * 3), X[0] * 2)  # as before, whatever it is given
+        with pytest.raises(RuntimeError, match="where the run before had none"):
+            reduce(*X)
+    finally:
+        collectives.close()
+    assert torch.equal(collectives.repeated[0][1][0], X[0] * 6)
+    assert len(list_groups()) == 1
