@@ -14,7 +14,7 @@ from ftax import _build_info
 ROOT = Path(__file__).parents[2]
 FIND_TORCH = ROOT / "cmake" / "ftax_torch.py"
 NEEDED = ("CMakeLists.txt", "LICENSE", "NOTICE", "README.md", "pyproject.toml")
-FOLDERS = ("cmake", "csrc", "python/ftax")
+FOLDERS = ("cmake", "csrc", "python/ftax", "python/ftax_pytest")
 BUILD = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
 
 

@@ -117,7 +117,7 @@ def _say_why_not(kind: str) -> str:
         return "and torch.compile makes no part of the step"
     if kind == "instructions":
         return "and this machine does not count them"
-    return "and the step is not on a GPU" if "gpu" in KINDS[kind].depends_on else "not counted"
+    return "and CUPTI saw no GPU in it" if "gpu" in KINDS[kind].depends_on else "and not counted"
 
 
 def _leave_out(tally: Tally, allow: tuple[str, ...]) -> Tally:

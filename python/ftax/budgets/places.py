@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ftax.steps.outputs import call_model
 from ftax.steps.train import train
-from ftax.tape.waits import is_own_line, shorten_file
+from ftax.tape.waits import is_own_line, shorten
 
 _MOST_CHARACTERS = 100  # of a line's text
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # of one of several alike layers
@@ -66,7 +66,7 @@ class Places:
         return self._files[file]
 
     def _choose_name(self, file: str) -> str:
-        short = shorten_file(file)
+        short = shorten(file)
         path = Path(file)
         if short == path.name and path.is_absolute() and path.is_relative_to(self._root):
             return path.relative_to(self._root).as_posix()

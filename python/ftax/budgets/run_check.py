@@ -32,6 +32,15 @@ _LIMIT_S = 3600.0  # of one step
 _HASH_SEED = "0"
 
 
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Where the code of steps is: the folder of the file, and where modules are found."""
+
+    folder: Path
+    path: tuple[str, ...]
+    revision: Revision | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """What was found of one step: each count held to its budget, or the error that it ended with;
@@ -65,19 +74,11 @@ def check(
 ) -> list[Checked]:
     """Each step, held to its budget and its baseline; or, with ``base``, to what it does at that
     revision. ``update``: the baseline is what was counted now."""
-    path = (*(list_own_path(base) if base else ()), *sys.path)
-    now = count_apart(steps, file.folder, path=path, progress=progress)
-    before: Sequence[Counts | FtaxError | None] = [None] * len(steps)
+    trees = [Tree(file.folder, (*(list_own_path(base) if base else ()), *sys.path))]
     if base is not None:
-        before = count_apart(
-            steps,
-            _find_folder(file.folder, base),
-            path=(*base.path, *sys.path),
-            revision=base,
-            progress=progress,
-        )
+        trees.append(Tree(_find_folder(file.folder, base), (*base.path, *sys.path), base))
     checked = []
-    for step, found, known in zip(steps, now, before, strict=True):
+    for step, (found, *known) in zip(steps, count_apart(steps, trees, progress), strict=True):
         if isinstance(found, FtaxError):
             checked.append(Checked(step=step, error=found))
             continue
@@ -87,7 +88,7 @@ def check(
         if base is None:
             baseline = attempt(functools.partial(read_baseline, kept))
         else:
-            baseline = _take_base(known, base)
+            baseline = _take_base(known[0], base)
         if isinstance(baseline, FtaxError):
             checked.append(Checked(step=step, error=baseline))
             continue
@@ -107,10 +108,9 @@ def _find_folder(folder: Path, base: Revision) -> Path:
     return Path(base.worktree) / folder.relative_to(repository)
 
 
-def _take_base(known: Counts | FtaxError | None, base: Revision) -> Baseline | FtaxError:
+def _take_base(known: Counts | FtaxError, base: Revision) -> Baseline | FtaxError:
     if isinstance(known, FtaxError):
         return type(known)(f"at {base.ref}: {known}")
-    assert known is not None
     return make_baseline(known, base.ref)
 
 
@@ -124,36 +124,34 @@ def _list_notes(counts: Counts, baseline: Baseline | None) -> tuple[str, ...]:
 
 
 def count_apart(
-    steps: Sequence[BudgetedStep],
-    folder: Path,
-    *,
-    path: Sequence[str],
-    revision: Revision | None = None,
-    progress: Progress | None = None,
-) -> list[Counts | FtaxError]:
-    """What each step does, counted in a fresh process in ``folder``, with modules found on
-    ``path``; of one that cannot be counted the error."""
+    steps: Sequence[BudgetedStep], trees: Sequence[Tree], progress: Progress | None = None
+) -> list[list[Counts | FtaxError]]:
+    """What each step does, in each of the trees: counted in a fresh process each; of one that
+    cannot be counted the error."""
     worker = Worker(f"{__name__}:serve", environment={"PYTHONHASHSEED": _HASH_SEED})
-    found: list[Counts | FtaxError] = []
     try:
         worker.wait_until_ready()
+        found = []
         for place, step in enumerate(steps):
             if progress:
                 progress(step.name, place, len(steps))
-            worker.send(
-                {
-                    "step": step.step, "setting": step.setting.to_dict(), "folder": str(folder),
-                    "path": list(path), "revision": asdict(revision) if revision else None,
-                    "with_instructions": step.budget.needs_instructions,
-                }
-            )  # fmt: skip
-            answer = worker.receive(_LIMIT_S)["result"]
-            found.append(
-                make_error(answer) if "error" in answer else Counts.from_dict(answer["counts"])
-            )
+            found.append([_ask(worker, step, tree) for tree in trees])
+        return found
     finally:
         worker.end()
-    return found
+
+
+def _ask(worker: Worker, step: BudgetedStep, tree: Tree) -> Counts | FtaxError:
+    worker.send(
+        {
+            "step": step.step, "setting": step.setting.to_dict(),
+            "with_instructions": step.budget.needs_instructions,
+            "folder": str(tree.folder), "path": list(tree.path),
+            "revision": asdict(tree.revision) if tree.revision else None,
+        }
+    )  # fmt: skip
+    answer = worker.receive(_LIMIT_S)["result"]
+    return make_error(answer) if "error" in answer else Counts.from_dict(answer["counts"])
 
 
 def serve(job: Mapping[str, Any], _line: Line) -> dict[str, Any]:

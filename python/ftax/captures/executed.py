@@ -23,7 +23,7 @@ from ftax import _core
 from ftax.steps.living_objects import list_living_objects
 from ftax.steps.profiling_hook import watch_calls
 from ftax.steps.reach import PACKAGES, is_library, list_codes
-from ftax.tape.waits import find_line, shorten_file
+from ftax.tape.waits import find_line, shorten
 
 _T = TypeVar("_T")
 
@@ -218,7 +218,7 @@ def _find_printing(frame: FrameType | None) -> Iterator[Printing]:
         spans = itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
         first, last, *_ = next(spans, (None, None))
         first = first or frame.f_lineno
-        yield Printing(shorten_file(frame.f_code.co_filename), first, last or first)
+        yield Printing(shorten(frame.f_code.co_filename), first, last or first)
 
 
 def _find_caller(frame: FrameType | None) -> str | None:

@@ -94,18 +94,18 @@ def find_line(frame: FrameType | None) -> str:
         if file == train.__code__.co_filename:
             return "ftax.train"
         if is_own_line(frame):
-            return f"{shorten_file(file)}:{frame.f_lineno} in {frame.f_code.co_name}"
+            return f"{shorten(file)}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back
     return "backward pass"
 
 
 def is_own_line(frame: FrameType) -> bool:
-    """Whether a file that somebody can change holds it: none of torch's, Python's or ftax's."""
+    """Whether a file that somebody can change holds it: none of torch's, ftax's or Python's."""
     file = frame.f_code.co_filename
     return not file.startswith("<") and not is_library(file)
 
 
-def shorten_file(file: str) -> str:
+def shorten(file: str) -> str:
     """Without the folders of this machine, since a record may be published."""
     _, _, inside = file.rpartition("site-packages/")
     return inside if inside != file else Path(file).name

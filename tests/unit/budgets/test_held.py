@@ -110,4 +110,4 @@ def test_what_is_not_exact_is_not_told():
 def test_what_is_not_counted_here_cannot_be_told():
     held = judge(make_counts(), make_budget({"kernels": 5}, ()))["kernels"]
     assert held.verdict == "cannot tell"
-    assert held.describe() == "kernels: expected at most 5 (budget), and the step is not on a GPU"
+    assert held.describe() == "kernels: expected at most 5 (budget), and CUPTI saw no GPU in it"

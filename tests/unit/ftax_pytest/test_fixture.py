@@ -71,6 +71,18 @@ def test_a_snapshot_is_written_read_and_held(run_test, pytester):
     )
 
 
+def test_a_count_that_is_not_asked_for_may_differ(run_test):
+    step = (
+        "    y = x * 2",
+        "    step.calls = getattr(step, 'calls', 0) + 1\n"
+        "    for _ in range(step.calls): (lambda: None)()\n"
+        "    y = x * 2",
+    )
+    run_test("operators=2", change=step).assert_outcomes(passed=1)
+    asked = run_test("operators=2, python_calls=100", change=step)
+    asked.stdout.fnmatch_lines("E *Python calls: *in two runs of the same work*")
+
+
 def test_each_test_has_a_baseline_of_its_own(pytester, run_test):
     run_test("snapshot=True", "--ftax-update")
     pytester.makepyfile(
