@@ -7,6 +7,7 @@
 #   make docs    the documentation as a site, in build/site; a link that leads nowhere is an error
 #   make bench   the CPU's figures of bench/, appended to bench/results/
 #   make wheel   an sdist, a wheel for the CPU, and one for CUDA where there is nvcc, in dist/
+#   make run-wheel-aarch64  a wheel of `ftax run` for ARM, in dist/aarch64/
 #   make oldest  set up, build and test with the oldest torch that is supported (6.5 GB)
 #
 # TORCH chooses the torch to build against: `make run TORCH=torch==2.14.1`. It is installed first and
@@ -30,7 +31,7 @@ SOURCES := $(shell find csrc cmake -type f -not -name "*.pyc") CMakeLists.txt py
 CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 
 .PHONY: run build test test-all test-python test-cpp sanitize sanitize-python lint format docs bench cuda-build wheel this-wheel \
-        oldest clean
+        run-wheel-aarch64 oldest clean
 
 # On a GPU the whole ladder. On a CPU narrow layers on one thread: the host's work shows, and is
 # resolved in seconds also beside a busy neighbour. RUN= adds what takes compilers and minutes:
@@ -156,6 +157,15 @@ this-wheel: build
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" auditwheel repair -w dist build/wheel-$(PLACE)/ftax_run-*.whl
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" auditwheel repair --exclude "libtorch*" --exclude "libc10*" \
 	    --exclude "libcudart*" -w dist build/wheel-$(PLACE)/ftax-*.whl
+
+# `ftax run` for ARM servers (Grace), compiled here by g++-aarch64-linux-gnu. What it reads of CUDA's
+# headers is the same on both.
+ARM := SYSTEM_NAME=Linux SYSTEM_PROCESSOR=aarch64 CXX_COMPILER=aarch64-linux-gnu-g++
+run-wheel-aarch64: build
+	rm -rf build/wheel-aarch64
+	_PYTHON_HOST_PLATFORM=linux-aarch64 $(PIP) wheel -q --no-deps -w build/wheel-aarch64 \
+	    $(ARM:%=-C cmake.define.CMAKE_%) $(subst build/run-$(PLACE),build/run-aarch64,$(RUN_PACKAGE))
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" auditwheel repair -w dist/aarch64 build/wheel-aarch64/ftax_run-*.whl
 
 # The wheel for CUDA, which proves that the CUDA sources compile; needs nvcc but no GPU.
 cuda-build:

@@ -149,11 +149,14 @@ def take_beside(module: nn.Module, loaded: LoadedModel) -> dict[str, Any]:
 def take(model: str, device: str, *, tiny: bool) -> dict[str, Any]:
     """How a model trains with its capture, or why it is refused."""
     loaded = ftax.load_model(model, tiny=tiny, device=device, batch=2)
-    eager = loaded.module
+    eager = copy.deepcopy(loaded.module)
     for weight in eager.parameters():
         weight.requires_grad_(weight.is_floating_point())
     eager.train()
     module = copy.deepcopy(eager)
+    for part in (*eager.modules(), *module.modules()):
+        if isinstance(part, nn.RNNBase):
+            part.flatten_parameters()  # copies are not
     try:
         fast = ftax.capture(module, (loaded.args, dict(loaded.kwargs)))
     except UnsupportedError as error:

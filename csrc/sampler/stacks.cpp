@@ -1,9 +1,11 @@
 #include "sampler/stacks.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 
@@ -35,6 +37,20 @@ void append_hex(std::string& text, const char* bytes, size_t count) {
   }
 }
 
+using Text = std::array<char, 256>;
+
+// A file of /proc that is opened once; empty where it cannot be read.
+Text read_of_thread(pid_t pid, int32_t id, const char* name, int& file) {
+  if (file == -1) {
+    const std::string folder = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(id);
+    file = open((folder + '/' + name).c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) file = -2;
+  }
+  Text text{};
+  if (file < 0 || pread(file, text.data(), text.size() - 1, 0) <= 0) return {};
+  return text;
+}
+
 }  // namespace
 
 Stacks::Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime, uint64_t code_type)
@@ -49,8 +65,12 @@ Stacks::Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime,
 }
 
 Stacks::~Stacks() {
-  for (const auto& [id, thread] : threads_) {
-    if (thread.file >= 0) close(thread.file);
+  for (const auto& [id, thread] : threads_) thread.close_files();
+}
+
+void Stacks::Thread::close_files() const {
+  for (const int file : {state, call}) {
+    if (file >= 0) close(file);
   }
 }
 
@@ -330,24 +350,28 @@ bool Stacks::read_text(uint64_t address, std::string& hex) {
 }
 
 // '?' where it is not known.
-char Stacks::read_state(int32_t id, Thread& thread) {
-  if (thread.file < 0) {
-    const std::string path =
-        "/proc/" + std::to_string(pid_) + "/task/" + std::to_string(id) + "/stat";
-    thread.file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (thread.file < 0) return '?';
-  }
-  std::array<char, 256> text{};
-  const ssize_t count = pread(thread.file, text.data(), text.size() - 1, 0);
-  if (count <= 0) return '?';
+char Stacks::read_state(int32_t id, Thread& thread) const {
+  const Text text = read_of_thread(pid_, id, "stat", thread.state);
   const char* end = std::strrchr(text.data(), ')');  // of its name, which may hold anything
-  return end != nullptr && end + 2 < text.data() + count ? end[2] : '?';
+  const char letter = end != nullptr && end[1] != '\0' && end[2] != '\0' ? end[2] : '?';
+  return letter == 'S' && waits_for_gil(id, thread) ? 'G' : letter;
+}
+
+// It sleeps in a futex that lies in Python's own state, as only its lock does: other locks of
+// Python are allocated.
+bool Stacks::waits_for_gil(int32_t id, Thread& thread) const {
+  constexpr uint64_t kMostRuntime = 1 << 20;
+  const Text text = read_of_thread(pid_, id, "syscall", thread.call);
+  char* end = nullptr;
+  if (std::strtol(text.data(), &end, 10) != SYS_futex || *end != ' ') return false;
+  const uint64_t address = std::strtoull(end, nullptr, 16);
+  return address >= runtime_ && address - runtime_ < kMostRuntime;
 }
 
 void Stacks::forget_ended() {
   std::erase_if(threads_, [](auto& item) {
     if (item.second.seen) return false;
-    if (item.second.file >= 0) close(item.second.file);
+    item.second.close_files();
     return true;
   });
 }

@@ -22,7 +22,7 @@ struct Sample {
   int32_t thread;  // its id in the system
   uint32_t stack;
   uint16_t opcode;  // at which the innermost frame stands, as it lies in memory
-  uint8_t state;    // of the thread, as in /proc: 'R' runs, 'S' sleeps
+  uint8_t state;    // of the thread, as in /proc: 'R' runs, 'S' sleeps; 'G' waits for the GIL
   uint8_t region;   // whose machine code a thread of this process runs (own_thread.h); else 0
   uint64_t took_ns;
 };
@@ -77,8 +77,10 @@ class Stacks {
     uint32_t number = 0;
   };
   struct Thread {
-    int file = -1;  // /proc/<pid>/task/<thread>/stat
+    int state = -1;  // /proc/<pid>/task/<thread>/stat; lower: it cannot be opened
+    int call = -1;   // /proc/<pid>/task/<thread>/syscall
     bool seen = false;
+    void close_files() const;
   };
   // Where a frame stands, as addresses in the process.
   struct Place {
@@ -102,7 +104,8 @@ class Stacks {
   bool describe(uint64_t address, const Code& code, uint32_t number, News& news);
   bool parse_code(const char* head, Code& code) const;
   bool read_text(uint64_t address, std::string& hex);
-  char read_state(int32_t id, Thread& thread);
+  char read_state(int32_t id, Thread& thread) const;
+  bool waits_for_gil(int32_t id, Thread& thread) const;
   void forget_ended();
 
   int32_t index_;

@@ -87,6 +87,8 @@ struct Program {
   // Each call runs under its own grad mode, as where a replay records autograd's graph. Below
   // autograd a few kernels ask for it too: oneDNN's LSTM keeps what its backward pass needs.
   bool keeps_grad_mode = false;
+  // Recorded below autocast too, whose casts are calls of their own: a replay adds none.
+  bool below_autograd = false;
 };
 
 // The program without the calls that only return a number to Python. What was made of the number is

@@ -63,6 +63,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::
       state_(ThreadState::capture(device)),
       slots_(level == Level::kBelowAutograd) {
   program_.keeps_grad_mode = level_ != Level::kAboveAutograd;
+  program_.below_autograd = level_ == Level::kBelowAutograd;
   program_.inference_mode = state_.inference || level_ == Level::kBelowAutograd;
   for (const at::Tensor& input : inputs) {
     program_.input_slots.push_back(slots_.add_input(input));

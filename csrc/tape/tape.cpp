@@ -3,6 +3,7 @@
 #include "tape/tape.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -72,6 +73,16 @@ std::vector<const c10::StorageImpl*> list_memory(const std::vector<Argument>& ar
   }
   return memory;
 }
+
+// What calls of a program change of the thread is afterwards as it was.
+struct ReplayScope {
+  explicit ReplayScope(const Program& program)
+      : no_autocast(program.below_autograd ? c10::autocast_dispatch_keyset
+                                           : c10::DispatchKeySet()) {}
+
+  c10::AutoGradMode as_found{c10::GradMode::is_enabled()};
+  c10::impl::ExcludeDispatchKeyGuard no_autocast;
+};
 
 std::string describe_strides(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || tensor.is_nested()) return " without strides";
@@ -258,7 +269,7 @@ void Tape::rethrow(const Call& call) {
 }
 
 void Tape::execute_all(size_t& index) {
-  const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
+  const ReplayScope scope(program_);
   for (; index < program_.calls.size(); ++index) execute(index);
   for (const int leaf : program_.bare) {
     slots_[static_cast<size_t>(leaf)].toTensor().mutable_grad() = at::Tensor();
@@ -289,7 +300,7 @@ void Tape::run_call(size_t index) {
     throw InvalidArgumentError("the tape has " + std::to_string(program_.calls.size()) +
                                " calls; there is no call " + std::to_string(index));
   }
-  const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
+  const ReplayScope scope(program_);
   try {
     execute(index);
   } catch (...) {
@@ -332,7 +343,7 @@ std::vector<StepCost> Tape::profile(int repetitions, const std::function<void()>
     throw InvalidArgumentError("repetitions is " + std::to_string(repetitions) +
                                "; give 1 or more");
   }
-  const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
+  const ReplayScope scope(program_);
   const size_t count = program_.calls.size();
   std::vector<std::vector<int64_t>> build(count), calls(count), release(count);
   size_t i = 0;

@@ -8,18 +8,16 @@ LD_LIBRARY_PATH is needed.
 
 from __future__ import annotations
 
+from ftax import _build_check
+
 try:
-    import torch as _torch  # noqa: F401  (first: see above)
+    if not _build_check.is_run():  # it watches another program, whose affair torch is
+        import torch as _torch  # noqa: F401  (first: see above)
 
-    from ftax._build_check import check_build as _check_build
-
-    _check_build()
+        _build_check.check_build()
 except (ImportError, KeyboardInterrupt) as _error:
-    from ftax._build_check import is_command as _is_command
-    from ftax._build_check import refuse as _refuse
-
-    if _is_command():
-        _refuse(_error)
+    if _build_check.is_command():
+        _build_check.refuse(_error)
     raise
 
 import lazy_loader as _lazy

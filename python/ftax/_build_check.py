@@ -73,6 +73,11 @@ def is_command() -> bool:
     return bool(sys.argv) and os.path.basename(sys.argv[0]) == "ftax"
 
 
+def is_run() -> bool:
+    """Whether this process is `ftax run`, which needs neither torch nor the core."""
+    return is_command() and sys.argv[1:2] == ["run"]
+
+
 def refuse(error: ImportError | KeyboardInterrupt) -> NoReturn:
     """End this process with a sentence and an exit code."""
     if isinstance(error, KeyboardInterrupt):

@@ -72,6 +72,41 @@ def test_results_are_copies_unless_they_are_borrowed(no_grad: None):
     assert torch.equal(lent(there.copy_(given)), model(given))
 
 
+def test_numbers_that_are_returned_are_read_behind_the_graph(no_grad: None):
+    model, host = make_model(), torch.ones(2)
+
+    def run(x: torch.Tensor) -> object:
+        y = model(x)
+        return {"y": y, "n": y.norm().item(), "f": float(y.amax()), "l": [x[0].tolist(), 3]}
+
+    captured = ftax.capture(run, draw())
+    assert captured.explain().programs[0].kind == "graph"
+    for _ in range(4):
+        x = draw()
+        found, expected = captured(x), run(x)
+        assert repr(found) == repr(expected)
+    assert count(captured, "replayed") == 4
+    with pytest.raises(ftax.UnsupportedError, match="cannot capture"):
+        ftax.capture(lambda x: (model(x), host.sum().item(), x.cpu().sum().item()), draw())
+
+
+def test_a_training_step_returns_its_loss_as_a_number():
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> float:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    models = [make_model().train() for _ in range(2)]
+    pairs = [(m, torch.optim.AdamW(m.parameters(), fused=True)) for m in models]
+    batches = [draw() for _ in range(8)]
+    captured = ftax.capture(lambda x: train(*pairs[0], x), batches[0])
+    found = [captured(x) for x in batches]
+    assert found == [train(*pairs[1], x) for x in batches]
+    assert count(captured, "replayed") >= 6
+
+
 def test_aliases_are_those_of_eager(no_grad: None):
     weight = torch.ones(3, device="cuda")
 

@@ -51,9 +51,9 @@ def main():
     for i in clock.iterations():
         documents = [library[(4 * i + n) % len(library)] for n in range(4)]
         ids = torch.from_numpy(encode(documents, vocabulary)).to(options.device)
-        scores = model(ids)[:, 0]
+        scores = model(ids)[:, 0].tolist()
         plant(2)
-        ranked = rank(scores.tolist(), documents)
+        ranked = rank(scores, documents)
         first[ranked[0]] = first.get(ranked[0], 0) + 1
         plant(4)
     finish(clock, scores)

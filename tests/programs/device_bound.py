@@ -51,7 +51,7 @@ def main():
         plant(3)  # hidden
         if i % 10 == 9:
             seen.append(mean.norm().item())
-        plant(4)  # shows in every tenth iteration, after the look
+        plant(4)  # exposed 1/10: after the look the device has nothing to do
     finish(clock, mean * 1000)
 
 

@@ -40,7 +40,7 @@ class Images(Dataset):
 
 
 def collate(items):
-    plant(0)  # in a worker, for which the loop waits
+    plant(0)  # exposed 1/2: in each of two workers, for which the loop waits
     return default_collate(items)
 
 

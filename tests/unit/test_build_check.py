@@ -1,5 +1,6 @@
 """Building and importing: the wrong torch is refused with the remedy, and importing stays light."""
 
+import os
 import subprocess
 import sys
 
@@ -34,6 +35,29 @@ def test_import_brings_no_heavy_package():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+COMMAND = """
+import sys
+from ftax.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("words", [("run", "--", "true"), ("run", "--help"), ("tax",)])
+def test_only_run_starts_without_torch(tmp_path, words):
+    (tmp_path / "torch.py").write_text("raise ImportError('torch is imported')")
+    (tmp_path / "ftax").write_text(COMMAND)  # as an installed script
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}
+    for command in (("-m", "ftax"), (str(tmp_path / "ftax"),)):
+        ended = subprocess.run(
+            [sys.executable, *command, *words], capture_output=True, text=True, env=environment
+        )
+        if words[0] == "run":
+            assert (ended.returncode, "torch" in ended.stderr) == (0, False)
+        else:
+            assert (ended.returncode, ended.stderr) == (3, "ftax: torch is imported\n")
 
 
 def test_every_public_name_resolves():

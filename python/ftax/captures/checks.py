@@ -121,10 +121,7 @@ class Outcome:
         found += [(place.name, place.read()) for place in program.kept]
         found += [(f"what it gives to {name}", item) for name, items in sent for item in items]
         with torch.no_grad():
-            self.items = [
-                (name, item.detach().clone() if isinstance(item, torch.Tensor) else item)
-                for name, item in found
-            ]
+            self.items = [(name, _copy(item)) for name, item in found]
 
     def find_difference(self, replayed: Outcome, unsteady: dict[int, Spread]) -> str:
         """The first thing that ``replayed`` has otherwise, in words; "" for none. Where runs of the
@@ -153,6 +150,14 @@ class Outcome:
     def _list_tensors(self) -> dict[int, torch.Tensor]:
         items = enumerate(item for _, item in self.items)
         return {place: item for place, item in items if isinstance(item, torch.Tensor)}
+
+
+def _copy(item: Any) -> Any:
+    """A float, which may be read of a result, is compared as that is: it may not be the same
+    twice."""
+    if type(item) is float:
+        return torch.tensor(item, dtype=torch.float64)
+    return item.detach().clone() if isinstance(item, torch.Tensor) else item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

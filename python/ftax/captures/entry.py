@@ -50,9 +50,10 @@ def capture(
         check_inputs: the same with other values, by which the recording is checked; drawn if left
             out.
         kind: "tape", "graph" (a CUDA graph), or "auto": a graph on a GPU, a tape on a CPU.
-        on_host_read: what becomes of a call that reads a number which depends on inputs or state:
-            "refuse", or "check": each replay computes the number too, and where it is not the
-            recorded one the call is done again as the original does it, from the same state.
+        on_host_read: what becomes of a call that reads a number which depends on inputs or state,
+            and does more than return it: "refuse", or "check": each replay computes the number
+            too, and where it is not the recorded one the call is done again as the original does
+            it, from the same state.
         on_refusal: of this recording and those of `warm`: "raise", or "eager": call the original,
             with one warning, as all later calls do that cannot be recorded.
         on_miss: what becomes of a call for which nothing was recorded, by its arguments or by what

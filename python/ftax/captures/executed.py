@@ -9,12 +9,13 @@ makes is gone when it is looked for.
 from __future__ import annotations
 
 import gc
+import itertools
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -22,6 +23,7 @@ from ftax import _core
 from ftax.steps.living_objects import list_living_objects
 from ftax.steps.profiling_hook import watch_calls
 from ftax.steps.reach import PACKAGES, is_library, list_codes
+from ftax.tape.waits import find_line, shorten
 
 _T = TypeVar("_T")
 
@@ -42,8 +44,23 @@ _TRANSFORMS = {
     **dict.fromkeys(("_jvp_with_argnums",), "torch.func.jvp"),
     **dict.fromkeys(("_flat_vmap", "vmap_impl"), "torch.func.vmap"),
 }
+_TEXT = torch._tensor_str._str.__code__
 _ASKERS = (getattr, hasattr, vars)
 _CHECKPOINTING = str(Path("torch", "utils", "checkpoint.py"))
+
+
+class Printing(NamedTuple):
+    """Where the user's code has text written: the file, and its first and last line there."""
+
+    file: str
+    first: int
+    last: int
+
+    def holds(self, line: str) -> bool:
+        """Whether a line, "model.py:12 in forward", is one of these."""
+        file, _, rest = line.partition(":")
+        number, _, _ = rest.partition(" ")
+        return file == self.file and number.isdigit() and self.first <= int(number) <= self.last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +80,8 @@ class Executed:
         draws: the first call that drew of Python's `random`, "Random.random in model.py:12"; "" if
             none did.
         transform: the first transform of torch.func that was called, by its name; "" if none was.
+        printing: calls that print, log or write text.
+        text: where the first tensor became text, "model.py:12 in forward"; "" if none did.
     """
 
     codes: tuple[CodeType, ...]
@@ -74,6 +93,8 @@ class Executed:
     transform: str = ""
     spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
     askers: tuple[CodeType, ...] = ()
+    printing: tuple[Printing, ...] = ()
+    text: str = ""
 
     @property
     def names_random(self) -> bool:
@@ -93,11 +114,15 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     seeding: dict[str, str] = {}  # the first of each method
     threads: list[str] = []
     askers: dict[CodeType, None] = {}
+    printing: dict[Printing, None] = {}
+    texts: list[str] = []
 
     def see(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
             code, space = frame.f_code, frame.f_globals
             spaces[id(code), id(space)] = code, space
+            if code is _TEXT:
+                texts.append(find_line(frame))
         elif event == "c_call" and _starts_thread(argument):
             threads.append(_find_caller(frame) or "torch")
         elif event == "c_call" and _sets_generator(argument):
@@ -109,6 +134,8 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
             place = _find_caller(frame) if through_torch else _find_asker(frame)
             if place is not None:
                 changing[f"{name_function(argument)} in {place}"] = None
+            if argument is print or getattr(argument, "__name__", "") == "write":
+                printing.update(dict.fromkeys(_find_printing(frame)))
         elif event == "c_call" and argument in _ASKERS and not is_library(frame.f_code.co_filename):
             askers[frame.f_code] = None
 
@@ -129,6 +156,8 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         transform=next((name for name in map(_name_transform, spaces.values()) if name), ""),
         spaces=tuple(spaces.values()),
         askers=tuple(askers),
+        printing=tuple(printing),
+        text=next(iter(texts), ""),
     )
 
 
@@ -179,6 +208,17 @@ def _find_asker(frame: FrameType | None) -> str | None:
             return None
         frame = frame.f_back
     return None if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _find_printing(frame: FrameType | None) -> Iterator[Printing]:
+    """The user's call that led there."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is not None:
+        spans = itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
+        first, last, *_ = next(spans, (None, None))
+        first = first or frame.f_lineno
+        yield Printing(shorten(frame.f_code.co_filename), first, last or first)
 
 
 def _find_caller(frame: FrameType | None) -> str | None:

@@ -38,6 +38,7 @@ from ftax.captures.passes import (
     find_shared,
 )
 from ftax.captures.program import Program, TapeReplay
+from ftax.captures.returned_reads import Call
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.tape.equality import find_other_bits, measure_spread
 
@@ -55,6 +56,7 @@ class FollowedProgram(Program):
         setting: enters torch.autocast as it was around the call.
         find_backward: records a backward pass for gradients of another layout; gives None where it
             cannot, and has said so.
+        call: by which numbers that it returns are read later.
         difference: how gradients of a replay were found to differ from the original's, in words.
         graphs: CUDA graphs of both passes, each pair for one call that waits for its backward pass;
             of further calls, and where there are none, the tape is replayed.
@@ -67,6 +69,7 @@ class FollowedProgram(Program):
     uses: tuple[int, ...]
     reach: Sequence[Sequence[bool]]
     setting: Setting
+    call: Call | None
     find_backward: (
         Callable[[FollowedProgram, list[torch.Tensor], Grads], Backward | None] | None
     ) = None
@@ -161,9 +164,19 @@ class FollowedProgram(Program):
         """Inputs and weights to which gradients go, as often as they are used."""
         return [*(tensors[place] for place in self._followed), *self._leaves]
 
-    def hand_out(self, results: Sequence[torch.Tensor]) -> Any:
-        """The structure that the original returns."""
-        leaves = [results[leaf.place] if isinstance(leaf, Result) else leaf for leaf in self.leaves]
+    def hand_out(self, results: Sequence[torch.Tensor], original: Any = None) -> Any:
+        """The structure that the original returns; with the numbers of ``original``, if it ran."""
+        numbers = self.leaves if original is None else self.tree.flatten_up_to(original)
+        leaves = []
+        for leaf, number in zip(self.leaves, numbers, strict=True):
+            if not isinstance(leaf, Result):
+                leaves.append(leaf)
+            elif leaf.convert is None:
+                leaves.append(results[leaf.place])
+            elif original is None:
+                leaves.append(leaf.convert(results[leaf.place]))
+            else:
+                leaves.append(number)
         return pytree.tree_unflatten(leaves, self.tree)
 
     def run_backward(
@@ -196,8 +209,8 @@ class FollowedProgram(Program):
                 item.add(layout, backward, present)
 
     def _choose_backward(self, layout: Layout, graphs: GraphPasses | None) -> Backward | None:
-        known = self.passes.backwards.get(layout)
-        return known if graphs is None else graphs.backwards.get(layout, known)
+        """Of a graph another graph: a tape would look for a seed of attention on the host."""
+        return (graphs or self.passes).backwards.get(layout)
 
     def _run_as_drawn(
         self,
@@ -246,7 +259,7 @@ class FollowedProgram(Program):
         leaves = self.list_leaves(tensors)
         inner = [*(item for item in given if item.requires_grad), *self.weights]
         found = _Compared.apply(self, checked, unchecked, inner, *leaves)  # type: ignore[no-untyped-call]
-        return self.hand_out(found)
+        return self.hand_out(found, checked.result)
 
 
 def make_followed(
@@ -264,7 +277,7 @@ def make_followed(
         replay=replay, tree=recorded.result_tree, leaves=recorded.result_leaves, passes=passes,
         name=recorded.name, graphs=graphs,
         weights=tuple(recorded.weights), uses=recorded.uses,
-        reach=recorded.reach, setting=recorded.setting, **facts,
+        reach=recorded.reach, setting=recorded.setting, call=recorded.call, **facts,
     )  # fmt: skip
 
 

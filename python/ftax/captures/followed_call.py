@@ -7,7 +7,7 @@ or weight one for each use, since autograd adds them up one by one with what com
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,8 +18,10 @@ from torch.utils import _pytree as pytree
 from ftax.captures.around import OtherThreads
 from ftax.captures.names import list_names
 from ftax.captures.passes import Grads, Shape
+from ftax.captures.planted_numbers import Number
 from ftax.captures.program import TENSOR
 from ftax.captures.recorded import Recorded, is_size
+from ftax.captures.returned_reads import Call
 from ftax.errors import UnsupportedError
 from ftax.steps.loaded import LoadedModel
 
@@ -33,9 +35,11 @@ _MOST_USES = 4  # of a leaf, whose gradients are handed out one by one
 
 
 class Result(NamedTuple):
-    """In the place of a tensor that a call returns: which of them, as one may be there twice."""
+    """In the place of a tensor that a call returns: which of them, as one may be there twice; of a
+    number, how it is read of one."""
 
     place: int
+    convert: Callable[[torch.Tensor], Any] | None = None
 
 
 class FollowedCall(Recorded):
@@ -50,10 +54,12 @@ class FollowedCall(Recorded):
         *args: Any,
         grads: Grads,
         cast: torch.dtype | None,
+        call: Call | None,
         **kwargs: Any,
     ) -> None:
         super().__init__(what, *args, **kwargs)
         self._what, self.original = what, self._run_both
+        self.call = call  # by which numbers that it returns are read later
         self._is_given = [grad is not None for grad in grads]
         self.cast = cast  # of torch.autocast around the backward pass
         self._inputs: list[torch.Tensor] = []
@@ -91,10 +97,16 @@ class FollowedCall(Recorded):
         """Its own are handed to autograd."""
         return not {"grad", "backward"}.isdisjoint(list_names(self.executed.codes))
 
+    def find_returned_reads(self, run: Callable[[], None], device: str) -> None:
+        """They were found before it was known that autograd goes on."""
+
     def _run_both(self, *args: Any, **kwargs: Any) -> Any:
         torch.clear_autocast_cache()  # it has a graph
         first = torch._C._autograd._get_sequence_nr()
-        result = self._what(*args, **kwargs)
+        if self.call is None or self.is_watched:  # for code of the user's alone
+            result = self._what(*args, **kwargs)
+        else:
+            result = self.call(self._what, args, kwargs)
         watcher = sys.getprofile()  # of the user's code, and of no code of ours
         sys.setprofile(None)
         try:
@@ -118,9 +130,7 @@ class FollowedCall(Recorded):
         leaves, self.result_tree = pytree.tree_flatten(result, is_leaf=is_size)
         self._results = list_tensors(result)
         places = {id(item): place for place, item in enumerate(self._results)}
-        self.result_leaves = tuple(
-            Result(places[id(leaf)]) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
-        )
+        self.result_leaves = tuple(_describe_leaf(leaf, places) for leaf in leaves)
         pairs = enumerate(self._results)
         self.with_graph = tuple(place for place, item in pairs if item.requires_grad)
         if len(self.with_graph) != len(self._is_given):
@@ -263,7 +273,15 @@ def without_hooks(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
             item._backward_hooks = hooks
 
 
+def _describe_leaf(leaf: Any, places: Mapping[int, int]) -> Any:
+    if isinstance(leaf, Number):
+        return Result(places[id(leaf.tensor)], leaf.convert)
+    return Result(places[id(leaf)]) if isinstance(leaf, torch.Tensor) else leaf
+
+
 def list_tensors(result: Any) -> list[torch.Tensor]:
-    """Each once."""
+    """Each once; those of which numbers are read come last."""
     leaves = pytree.tree_leaves(result, is_leaf=is_size)
-    return list({id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}.values())
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    tensors += [leaf.tensor for leaf in leaves if isinstance(leaf, Number)]
+    return list({id(item): item for item in tensors}.values())

@@ -86,12 +86,14 @@ class GraphReplay:
     ) -> None:
         self.memory_bytes = 0
         self.places: list[int] = []
-        self._captured, self._device, self._borrows = captured, device, borrows
+        self._captured, self._device = captured, device
         buffers = captured.buffers
         self._inputs = list(buffers.inputs)
         self._own = _core.OwnInputs(self._inputs)
         self._launch = launch
         self._outputs = _group(buffers.outputs, self._inputs, buffers.constants)
+        if borrows:
+            self._outputs.borrow()
         self._writes_inputs = buffers.mutated
         self._memory = memory or GraphMemory()
         self._seen: set[int] = set()  # numbers of streams that it was replayed on
@@ -116,7 +118,7 @@ class GraphReplay:
         if self._writes_inputs:
             self._own.give_back(tensors, copied)
         with torch.no_grad():
-            return self._outputs.hand_out(tensors, self.places, borrows=self._borrows)
+            return self._outputs.hand_out(tensors, self.places)
 
     def _read_on(self, stream: torch.cuda.Stream) -> None:
         """Have the allocator know: if this capture is dropped in flight, what the graph reads must
@@ -131,7 +133,7 @@ class GraphReplay:
 
     def borrow(self, places: Sequence[int]) -> None:
         """From now on hand out the graph's own memory at these."""
-        self._outputs.borrowed = frozenset(places)
+        self._outputs.borrow(places)
 
     def close(self) -> None:
         """Wait for what is in flight: its memory must not be freed before."""
@@ -145,15 +147,25 @@ class _Outputs:
     def __init__(self) -> None:
         self.kept: dict[int, torch.Tensor] = {}  # weights and state, which are the caller's own
         self.of_inputs: dict[int, tuple[int, torch.Tensor | None]] = {}  # None: the input itself
-        self.borrowed: frozenset[int] = frozenset()  # places that are never copied
-        self.made: list[tuple[torch.Tensor, dict[int, torch.Tensor]]] = []  # whole memory, results
+        self.alone: dict[int, torch.Tensor] = {}  # that are all that is in their memory
+        self.together: list[tuple[torch.Tensor, dict[int, torch.Tensor]]] = []  # memory, results
 
-    def hand_out(
-        self, inputs: Sequence[torch.Tensor], places: Sequence[int], *, borrows: bool
-    ) -> list[torch.Tensor]:
+    def borrow(self, places: Sequence[int] | None = None) -> None:
+        """Have these never be copied, or all."""
+        for place in [*self.alone] if places is None else places:
+            if place in self.alone:
+                self.kept[place] = self.alone.pop(place)
+        kept_apart = []
+        for memory, results in self.together:
+            if places is None or results.keys() <= {*places}:
+                self.kept |= results
+            else:
+                kept_apart.append((memory, results))
+        self.together = kept_apart
+
+    def hand_out(self, inputs: Sequence[torch.Tensor], places: Sequence[int]) -> list[torch.Tensor]:
         """The results of the replay before at these places."""
         found = dict(self.kept)
-        alone: dict[int, torch.Tensor] = {}
         for place, (source, view) in self.of_inputs.items():
             given = inputs[source]
             if view is None:
@@ -161,21 +173,11 @@ class _Outputs:
                 continue
             offset = given.storage_offset() + view.storage_offset()
             found[place] = given.as_strided(view.size(), view.stride(), offset)
-        for memory, results in self.made:
-            if borrows or self.borrowed.issuperset(results):
-                found.update(results)
-                continue
-            if len(results) == 1 and memory.numel() == next(iter(results.values())).numel():
-                alone.update(results)
-                continue
+        found.update(zip(self.alone, _core.copy_each([*self.alone.values()]), strict=True))
+        for memory, results in self.together:
             copy = memory.clone()
-            found.update(
-                {
-                    place: copy.as_strided(item.size(), item.stride(), item.storage_offset())
-                    for place, item in results.items()
-                }
-            )
-        found.update(zip(alone, _core.copy_each(list(alone.values())), strict=True))
+            for place, item in results.items():
+                found[place] = copy.as_strided(item.size(), item.stride(), item.storage_offset())
         return [found[place] for place in places]
 
 
@@ -199,7 +201,12 @@ def _group(
         else:
             key = (storage, output.dtype)
             made.setdefault(key, (_see_whole(output), {}))[1][place] = see_memory(output)
-    grouped.made = list(made.values())
+    for memory, results in made.values():
+        ((place, first), *others) = results.items()
+        if others or memory.numel() != first.numel():
+            grouped.together.append((memory, results))
+        else:
+            grouped.alone[place] = first
     return grouped
 
 

@@ -6,6 +6,7 @@ needs other memory: another pair of graphs, or the tape.
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from ftax.captures.passes import Backward, Layout, Passes
 from ftax.runtimes.cuda_graph import require_cuda_build
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.tensors import make_like
+from ftax.steps.tensors import find_memory, make_like
 from ftax.tape.capture import (
     CapturedGraph,
     GraphMemory,
@@ -40,7 +41,6 @@ class GraphPasses:
         inputs: from which they read.
         saved: by the forward pass, by place as in `Passes.saved`.
         backwards: by the layout of the gradients.
-        memory_bytes: that they hold.
     """
 
     def __init__(self, workspace: Workspace, passes: Passes, inputs: Sequence[torch.Tensor]):
@@ -52,9 +52,7 @@ class GraphPasses:
         self._device = torch.device(loaded.device)
         self._memory = GraphMemory()  # of no other call: its replays would write what is saved
         self._lease: weakref.ref[Lease] | None = None
-        self.memory_bytes = 0
-        torch.cuda.empty_cache()  # as capturing does
-        before = torch.cuda.memory_reserved(self._device)
+        self._passes = passes
         self.inputs = [make_like(item) for item in inputs]
         with preserve_state(loaded):
             captured = capture_tape(
@@ -65,26 +63,39 @@ class GraphPasses:
         results = outputs[: passes.results]
         refuse_host_outputs(results, loaded.name)
         self.forward = self._make_replay(captured, results)
-        # The tape of a backward pass, outside of inference mode, may be given them too.
+        # Of inference mode no more: who goes backward may not be.
         values = [see_memory(i) if i.is_inference() else i for i in outputs[passes.results :]]
         self.saved = dict(zip(passes.saved, values, strict=True))
         self.backwards: dict[Layout, Backward] = {}
         for layout, backward in passes.backwards.items():
             self.add(layout, backward, [like.make() for like in passes.drawn])
-        self.memory_bytes = max(0, torch.cuda.memory_reserved(self._device) - before)
-        check_on_both_inputs(
-            workspace, lambda given: self._run_both(passes, given), name="the captured graphs"
-        )
+        check_on_both_inputs(workspace, self._run_both, name="the captured graphs")
+
+    @property
+    def memory_bytes(self) -> int:
+        """That the graphs work in, and that of inputs."""
+        pool = self._memory.choose_pool()
+        segments = torch.cuda.memory_snapshot()
+        of_graphs = [item["total_size"] for item in segments if item["segment_pool_id"] == pool]
+        total = sum(item.untyped_storage().nbytes() for item in self.inputs)
+        return int(total + sum(of_graphs))
 
     def add(self, layout: Layout, backward: Backward, grads: Sequence[torch.Tensor]) -> None:
         """Capture one more backward pass, whose gradients lie like these."""
-        given = [self.saved[place] for place in backward.saved]
-        given += [self.inputs[place] for place in backward.inputs]
-        given += [torch.empty_like(item) for item in grads]
-        captured = capture_tape(backward.tape.copy(), given, str(self._device), self._memory)
+        grads = [make_like(item) for item in grads]
+        given = backward.choose(self.saved, self.inputs, grads)
+        # Of attention a capture leaves the seed on the device, where other runs would not read it.
+        on_host = {place: self.saved[place].cpu() for place in self._passes.saved_on_host}
+        rehearsed = backward.choose({**self.saved, **on_host}, self.inputs, grads)
+        rehearsal = backward.record(rehearsed)
+        rehearsal.bind_inputs(rehearsed)
+        captured = capture_tape(
+            backward.record(given), given, str(self._device), self._memory, rehearsal=rehearsal
+        )
         outputs = captured.buffers.outputs
         refuse_host_outputs(outputs, "this backward pass")
-        self.backwards[layout] = replace(backward, replay=self._make_replay(captured, outputs))
+        replay = self._make_replay(captured, outputs)
+        self.backwards[layout] = replace(backward, replay=replay)
 
     def take(self) -> Lease | None:
         """The right to replay; None while a backward pass may still need what is saved."""
@@ -99,19 +110,28 @@ class GraphPasses:
         torch.cuda.synchronize(self._device)
 
     def _make_replay(self, captured: CapturedGraph, results: Sequence[torch.Tensor]) -> GraphReplay:
-        buffers = replace(captured.buffers, outputs=tuple(results))
+        inputs = tuple(map(find_memory, captured.buffers.inputs))
+        is_expanded = any(map(operator.is_not, inputs, captured.buffers.inputs))
+        buffers = replace(captured.buffers, inputs=inputs, outputs=tuple(results))
         captured = replace(captured, buffers=buffers)
         launch = find_launch(captured)
-        made = GraphReplay(
-            captured, self._device, launch=launch, borrows=False, memory=self._memory
-        )
+        make = _ExpandedReplay if is_expanded else GraphReplay
+        made = make(captured, self._device, launch=launch, borrows=False, memory=self._memory)
         made.places = list(range(len(results)))
         return made
 
-    def _run_both(self, passes: Passes, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _run_both(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Results and gradients, as the recorded call gives them."""
         tensors, grads = list(given[: len(self.inputs)]), given[len(self.inputs) :]
         results = list(self.forward(tensors))
         (backward,) = self.backwards.values()
         found = backward.run(self.saved, self.inputs, list(grads))
-        return results + [item for item in found if item is not None]
+        made = [item for item in found if item is not None]
+        return [*results, *made, *self._passes.state]
+
+
+class _ExpandedReplay(GraphReplay):
+    """Of tensors that may be expanded: what of them has memory is copied."""
+
+    def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        return super().__call__(list(map(find_memory, tensors)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -29,6 +29,8 @@ from ftax.tape.calls import describe_place
 from ftax.tape.recording import MEMORY_READS, is_sized_by_values, operator_name
 from ftax.tape.tape import preserve_state
 from ftax.tape.waits import READS, find_line
+
+FindPrint = Callable[[str], str]  # the line that prints what is read at this one, "" for none
 
 _SIZES = frozenset(
     (
@@ -52,16 +54,25 @@ def watch_memory_reads(log: MemoryReads) -> Iterator[None]:
         yield
 
 
-def refuse_memory_reads(log: MemoryReads, name: str) -> bool:
+def refuse_memory_reads(log: MemoryReads, name: str, find_print: FindPrint) -> bool:
     """Whether values make the size of any tensor. Raises UnsupportedError, naming the line, where
     Python reads by itself a tensor's memory, or such a size: what it then computes no tape can
     know."""
-    if log.reads:
+    for what, line in log.reads:
+        printing = find_print(line)
+        remedy = _say_print(printing) if printing else _REMEDY.rpartition(", or")[0]
         raise UnsupportedError(
-            f"cannot capture {name}: it reads {log.reads[0]}, and what Python makes of that "
-            f"is not recorded; {_REMEDY.rpartition(', or')[0]}"
+            f"cannot capture {name}: it reads {what} at {line}, and what Python makes of that "
+            f"is not recorded; {remedy}"
         )
     return log.sizes.ever
+
+
+def _say_print(line: str) -> str:
+    return (
+        f"move {line.partition(' ')[0]}, which prints it, out of what is captured: return the "
+        "tensor, and print what the capture gives"
+    )
 
 
 def refuse_size_reads(loaded: LoadedModel, tape: _core.Tape) -> None:
@@ -75,13 +86,20 @@ def refuse_size_reads(loaded: LoadedModel, tape: _core.Tape) -> None:
             )
 
 
-def explain_failure(loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
+def explain_failure(
+    loaded: LoadedModel, error: UnsupportedError, find_print: FindPrint, text: str
+) -> UnsupportedError:
     """``error``, of a call that could not be recorded, with the line where it read a number of a
-    tensor, if it did: that is most often why."""
+    tensor, if it did: that is most often why. ``text``: the line where a tensor became text."""
     try:
         reads = _watch_reads(loaded).reads
     except FtaxError:
         reads = []
+    if text:
+        remedy = _say_print(text) if find_print(text) else _REMEDY.rpartition(", or")[0]
+        return UnsupportedError(
+            f"cannot capture {loaded.name}: at {text} it makes text of a tensor; {remedy}"
+        )
     if not reads:
         return UnsupportedError(f"cannot capture {loaded.name}: {error}")
     return UnsupportedError(
@@ -90,14 +108,18 @@ def explain_failure(loaded: LoadedModel, error: UnsupportedError) -> Unsupported
     )
 
 
-def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> UnsupportedError:
+def refuse(
+    loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int], find_print: FindPrint
+) -> UnsupportedError:
     """The error that names operator and line of the first of these reads."""
     log = _watch_reads(loaded)
     order = list(tape.host_reads).index(reads[0])
     read = log.reads[order] if order < len(log.reads) else HostRead(line="")
     where = describe_place(tape.calls[reads[0]])
     where = f"at {read.line}, {where}" if read.line else where
-    return UnsupportedError(f"cannot capture {loaded.name}: {where}: {read.what}; {read.remedy}")
+    printing = find_print(read.line)
+    remedy = _say_print(printing) if printing else read.remedy
+    return UnsupportedError(f"cannot capture {loaded.name}: {where}: {read.what}; {remedy}")
 
 
 def list_library_reads(
@@ -122,7 +144,7 @@ class MemoryReads(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.reads: list[str] = []
+        self.reads: list[tuple[str, str]] = []  # of what, and the line
         self.sizes = _MadeSizes()
         self._unsure: dict[int, torch.Tensor] = {}
 
@@ -130,14 +152,13 @@ class MemoryReads(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         kwargs = kwargs or {}
         if name in MEMORY_READS:
-            self.reads.append(
-                f"a tensor's memory by Tensor.{name} at {find_line(sys._getframe(1))}"
-            )
+            line = find_line(sys._getframe(1))
+            self.reads.append((f"a tensor's memory by Tensor.{name}", line))
         given = [id(item) for item in pytree.tree_leaves((args, kwargs))]
         is_unsure = any(item in self._unsure for item in given)
         if is_unsure and (read := _name_size(func, name)):
             line = find_line(sys._getframe(1))
-            self.reads.append(f"a size that depends on values by Tensor.{read} at {line}")
+            self.reads.append((f"a size that depends on values by Tensor.{read}", line))
         self.sizes.made = False
         result = func(*args, **kwargs)
         if is_unsure or self.sizes.made:

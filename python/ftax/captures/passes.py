@@ -6,7 +6,7 @@ another way make another backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -64,29 +64,34 @@ class Backward:
     """A backward pass for gradients of one layout.
 
     Attributes:
-        tape: of it.
-        replay: given what was saved, inputs, and gradients.
+        record: makes a tape of it for what it is given: what was saved, inputs, and gradients.
+        replay: of such a tape.
         saved: what of it, as in `Passes.saved`.
         inputs: which tensors of the call it is given.
         made: of each input and weight that may get a gradient, whether it does.
         shared: which gradients lie in memory of others, or of what the pass is given.
     """
 
-    tape: _core.Tape
+    record: Callable[[Sequence[torch.Tensor]], _core.Tape]
     replay: Replay
     saved: tuple[int, ...]
     inputs: tuple[int, ...]
     made: tuple[bool, ...]
     shared: tuple[int, ...]
 
+    def choose(
+        self, saved: Mapping[int, torch.Tensor], tensors: Sequence[torch.Tensor], grads: Grads
+    ) -> list[torch.Tensor]:
+        """What a replay is given."""
+        given = [saved[place] for place in self.saved]
+        given += [tensors[place] for place in self.inputs]
+        return given + [item for item in grads if item is not None]
+
     def run(
         self, saved: Mapping[int, torch.Tensor], tensors: Sequence[torch.Tensor], grads: Grads
     ) -> list[torch.Tensor | None]:
         """The gradients of inputs and weights."""
-        given = [saved[place] for place in self.saved]
-        given += [tensors[place] for place in self.inputs]
-        given += [item for item in grads if item is not None]
-        made = list(self.replay(given))
+        made = list(self.replay(self.choose(saved, tensors, grads)))
         for place in self.shared:  # autograd keeps what it is given, and adds to it in its place
             made[place] = made[place].clone()
         found = iter(made)
@@ -113,11 +118,13 @@ class Passes:
         results: how many tensors it returns.
         saved: what the backward pass needs, which follows the results: places among all that the
             calls of the forward pass make.
-        views: which of them are views of weights.
+        saved_on_host: which of them are on the host.
+        views: which are views of weights; these count what is saved from 0.
         operators: of the forward pass.
         backwards: by the layout of the gradients.
         kept: inputs and weights whose values the backward pass needs as they were.
         saved_bytes: that a call holds until its backward pass, beside inputs and weights.
+        state: that the call writes and did not make.
         drawn: how the gradients lie that were drawn first.
     """
 
@@ -125,6 +132,7 @@ class Passes:
     with_graph: tuple[int, ...]
     forward: _core.Tape
     saved: tuple[int, ...]
+    saved_on_host: tuple[int, ...]
     views: tuple[int, ...]
     operators: list[str]
     backwards: dict[Layout, Backward]
@@ -132,6 +140,7 @@ class Passes:
     kept_results: tuple[int, ...]
     kept_weights: tuple[torch.Tensor, ...]
     saved_bytes: int
+    state: tuple[torch.Tensor, ...]
     drawn: tuple[Laid, ...]
 
 
@@ -146,7 +155,8 @@ def cut(
     calls, count, results = tape.calls, len(tensors), shape.results
     inputs, of_grads = tape.input_slots[:count], tape.input_slots[count:]
     result_slots = tape.output_slots[:results]
-    grad_slots = tape.output_slots[results : results + sum(shape.made)]
+    behind = results + sum(shape.made)
+    grad_slots, state_slots = tape.output_slots[results:behind], tape.output_slots[behind:]
     constants = dict(tape.constants)
     end = _find_end(calls, set(result_slots))
     before = {slot: place for place, slot in enumerate(_list_made(calls[:end]))}
@@ -166,12 +176,17 @@ def cut(
         *((inputs[place], tensors[place]) for place in used_inputs),
         *zip(of_grads, present, strict=True),
     ]
-    tape_of_grads = tape.part(end, len(calls), given, grad_slots)
-    replay = TapeReplay(tape_of_grads)
+    slots = [slot for slot, _ in given]
+
+    def record(tensors: Sequence[torch.Tensor]) -> _core.Tape:
+        pairs = list(zip(slots, tensors, strict=True))
+        return tape.part(end, len(calls), pairs, grad_slots)
+
+    replay = TapeReplay(record([item for _, item in given]))
     replay.places = list(range(len(grad_slots)))
     found = replay([item for _, item in given])
     backward = Backward(
-        tape=tape_of_grads,
+        record=record,
         replay=replay,
         saved=tuple(before[slot] for slot in saved),
         inputs=used_inputs,
@@ -184,6 +199,11 @@ def cut(
         with_graph=shape.with_graph,
         forward=forward,
         saved=backward.saved,
+        saved_on_host=tuple(
+            place
+            for place, item in zip(backward.saved, values, strict=True)
+            if item.device.type == "cpu"
+        ),
         views=_find_in(_list_memory(weights), values),
         operators=[call["operator"] for call in calls[:end]],
         backwards={find_layout(grads, shape.cast): backward},
@@ -191,6 +211,7 @@ def cut(
         kept_results=_find_in(needed, handed),
         kept_weights=tuple(weights[place] for place in _find_in(needed, weights)),
         saved_bytes=sum(item.numel() * item.element_size() for item in values),
+        state=tuple(constants[slot] for slot in state_slots),
         drawn=tuple(map(Laid.of, present)),
     )
 

@@ -6,7 +6,7 @@ others: a recording of such a call stands for that weight alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -25,6 +25,20 @@ from ftax.steps.writes import find_storage
 
 Kind = Literal["tape", "graph"]
 TENSOR = object()  # in the place of one
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLater:
+    """In the place of a number, or of a list of numbers, that is read of a tensor."""
+
+    convert: Callable[[torch.Tensor], Any]
+
+
+def is_made(leaf: object) -> bool:
+    """Whether a leaf of a result comes from a tensor that a replay gives."""
+    return leaf is TENSOR or type(leaf) is ReadLater
+
+
 _BYTES_A_CALL = 4096  # of a tape and its guards, about
 
 
@@ -77,7 +91,8 @@ class Program:
         reason: why it was recorded, where others were before.
         unsettled: what a first call makes or changes, so that this is the recording of a later
             one; "" where all calls are alike.
-        tree, leaves: of the result; among the leaves TENSOR stands for one.
+        tree, leaves: of the result; among the leaves TENSOR stands for one, and `ReadLater` for a
+            number of one.
         given: tensors that it was recorded with, which are not held.
         result_bytes: that a call returns.
         schedule: of the checks of its replays.
@@ -210,17 +225,23 @@ class Program:
 
     def _hand_out(self, outputs: Sequence[torch.Tensor]) -> Any:
         """The result, with gradients where eager would leave them."""
-        end = sum(leaf is TENSOR for leaf in self.leaves)
+        end = sum(map(is_made, self.leaves))
         behind = end + len(self.gradients.made)
         if self.gradients.made or self.gradients.dropped:
             self.gradients.hand_out(outputs[end:behind])
         for place, tensor in zip(self.kept, outputs[behind:], strict=False):
             place.write(tensor)
-        if end == len(self.leaves) == 1 and self.tree.is_leaf():
+        if self.leaves == (TENSOR,) and self.tree.is_leaf():
             return outputs[0]
         rest = iter(outputs)
-        leaves = [next(rest) if leaf is TENSOR else leaf for leaf in self.leaves]
+        leaves = [_hand_out_leaf(leaf, rest) for leaf in self.leaves]
         return pytree.tree_unflatten(leaves, self.tree)
+
+
+def _hand_out_leaf(leaf: Any, outputs: Iterator[torch.Tensor]) -> Any:
+    if leaf is TENSOR:
+        return next(outputs)
+    return leaf.convert(next(outputs)) if type(leaf) is ReadLater else leaf
 
 
 class TapeReplay:

@@ -47,6 +47,7 @@ from ftax.captures.refusals import (
     refuse_transform,
     say_unsettled,
 )
+from ftax.captures.returned_reads import Call
 from ftax.captures.transfers import bake_transfers
 from ftax.captures.watched_runs import IsFollowed, look_at
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
@@ -122,16 +123,17 @@ def _record_as_it_is(
     backward pass recorded with it: both are found by trying."""
     objects: set[int] = set()
     grads: Grads = ()
+    call: Call | None = None
     while True:
         try:
             return _record(
                 what, args, kwargs, request, lambda item: is_data(item) and id(item) not in objects,
-                grads,
+                grads, call,
             )  # fmt: skip
         except _WritesObjects as found:
             objects.update(found.objects)
         except IsFollowed as found:
-            grads = found.grads
+            grads, call = found.grads, found.call
 
 
 def record_backward(
@@ -151,6 +153,11 @@ def record_backward(
         request, options=dataclasses.replace(request.options, kind="tape")
     )
     cast = find_cast(program.passes.drawn[0].device.type)
+    if program.call is not None and not request.is_alone:
+        raise OtherThreads(
+            f"cannot capture {request.name}: it returns numbers, and other threads of this process "
+            "may read some meanwhile"
+        )
     refuse_modes(request.name)
     with (
         nullcontext() if request.is_alone else beside_other_threads(),
@@ -162,7 +169,7 @@ def record_backward(
             raise UnsupportedError(
                 f"cannot capture {request.name}: {changed} has changed since its forward pass"
             )
-        other = _record(what, args, kwargs, request, is_data, grads, cast)
+        other = _record(what, args, kwargs, request, is_data, grads, program.call, cast)
     if not isinstance(other, FollowedProgram) or not program.is_like(other):
         raise UnsupportedError(
             f"cannot capture {request.name}: its forward pass is not the same when it is recorded "
@@ -199,6 +206,7 @@ def _record(
     request: Request,
     is_data: Callable[[Any], bool],
     grads: Grads,
+    call: Call | None,
     cast: torch.dtype | None = None,
 ) -> Program:
     name, options = request.name, request.options
@@ -213,8 +221,9 @@ def _record(
     recorded = Recorded(what, signature, tensors, name=name, is_alone=request.is_alone)
     if grads:
         recorded = FollowedCall(
-            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads, cast=cast
-        )
+            what, signature, tensors, name=name, is_alone=request.is_alone, grads=grads, cast=cast,
+            call=call,
+        )  # fmt: skip
     check_inputs = _find_check_inputs(signature, tensors, request)
     if check_inputs is not None:
         check_inputs += tuple(map(make_like, present))
@@ -262,7 +271,7 @@ def _record(
             )
         settled = look_at(loaded, recorded, roots, options)
         workspace = Workspace(loaded)
-        makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name)
+        makes_sizes = host_reads.refuse_memory_reads(recorded.reads, name, recorded.find_print)
         try:
             taped = workspace.taped
         except UnsupportedError as error:
@@ -270,10 +279,10 @@ def _record(
                 raise refuse_kept(name, recorded.kept[0].name) from error
             if transform := recorded.executed.transform:
                 raise refuse_transform(name, transform) from error
-            raise host_reads.explain_failure(workspace.loaded, error) from error
+            raise recorded.explain_failure(workspace.loaded, error) from error
         if recorded.executed.restoring and draws_random_numbers(taped.tape):
             raise refuse_seeding(name, recorded.executed.restoring)
-        _require_same_bits(workspace.loaded, taped)
+        _require_same_bits(workspace.loaded, recorded, taped)
         if makes_sizes:
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
         dependent = find_dependent_reads(taped.tape)
@@ -286,7 +295,9 @@ def _record(
             if not collectives:  # a call with other numbers is done again
                 known = host_reads.list_library_reads(workspace.loaded, taped.tape, dependent)
             if others := [index for index in dependent if index not in known]:
-                refusal = host_reads.refuse(workspace.loaded, taped.tape, others)
+                refusal = host_reads.refuse(
+                    workspace.loaded, taped.tape, others, recorded.find_print
+                )
                 raise UnsupportedError(f"{refusal}{recorded.hint}")
         if used := recorded.find_used_again(taped.tape):
             raise refuse_kept(name, used)
@@ -407,16 +418,20 @@ def _find_written_objects(
     )
 
 
-def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
+def _require_same_bits(loaded: LoadedModel, recorded: Recorded, taped: Taped) -> None:
     other = find_other_replay(loaded, taped)
-    if other is not None:
-        raise host_reads.explain_failure(
-            loaded,
-            UnsupportedError(
-                f"a replay does not give its bits ({other.describe()}), though it gives them "
-                "itself each time"
-            ),
+    if other is None:
+        return
+    why = "though it gives them itself each time"
+    goes_back = any("convolution_backward" in name for name in taped.tape.operators)
+    if goes_back and loaded.device != "cpu" and not torch.backends.cudnn.deterministic:
+        why = (
+            "as cuDNN's convolutions may add up gradients in any order: set "
+            "torch.backends.cudnn.deterministic = True"
         )
+    raise recorded.explain_failure(
+        loaded, UnsupportedError(f"a replay does not give its bits ({other.describe()}), {why}")
+    )
 
 
 def _find_leaves(*starts: object) -> list[torch.Tensor]:

@@ -22,9 +22,13 @@ from ftax.captures.executed import Executed, watch_code
 from ftax.captures.gradients import Gradients
 from ftax.captures.kept_tensors import KeptTensor
 from ftax.captures.names import list_names
-from ftax.captures.program import TENSOR
+from ftax.captures.planted_numbers import NAMES, Number, Scope, Use
+from ftax.captures.program import TENSOR, ReadLater, is_made
+from ftax.captures.returned_reads import Call, find_returned_reads
+from ftax.errors import UnsupportedError
 from ftax.steps.kept_python import read_draws
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.reach import is_library
 from ftax.steps.writes import list_storages
 
 
@@ -62,6 +66,8 @@ class Recorded:
         self.executed = Executed(codes=(), changing=())
         self.functions: list[FunctionType] = []  # that live and have code that ran
         self.reads = host_reads.MemoryReads()
+        self.read_later: Call | None = None  # numbers that it returns
+        self.number_uses: Sequence[Use] = ()  # of others that it reads
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """Its results, gradients, and tensors that it leaves in Python."""
@@ -92,8 +98,9 @@ class Recorded:
         else:
             result = self._call(args, kwargs)
         leaves, self.tree = pytree.tree_flatten(result, is_leaf=is_size)
+        self.leaves = tuple(map(_describe_leaf, leaves))
+        leaves = [leaf.tensor if isinstance(leaf, Number) else leaf for leaf in leaves]
         found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        self.leaves = tuple(TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         if self.is_followed:
             unique = {id(tensor): tensor for tensor in found if tensor.requires_grad}
             self.followed = [*unique.values()]
@@ -113,11 +120,12 @@ class Recorded:
     def hint(self) -> str:
         """What is worth knowing of a refused read."""
         plain = [leaf for leaf in self.leaves if isinstance(leaf, bool | int | float)]
-        if not plain:
+        if not plain or any(self.find_print(item.read) for item in self.number_uses):
             return ""
+        used = next((f", and {item.use} uses one" for item in self.number_uses if item.use), "")
         return (
-            f". It returns a number ({plain[0]!r}): return the tensor, and call .item() on what "
-            "the capture gives"
+            f". It returns a number ({plain[0]!r}){used}: return the tensor, and call .item() on "
+            "what the capture gives"
         )
 
     def _drop_gradients(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -130,11 +138,52 @@ class Recorded:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._may_draw:
             with self.mode:
-                return self.original(*args, **kwargs)
+                return self._call_original(args, kwargs)
         with refuse_draws(self.name):
-            result = self.original(*args, **kwargs)
+            result = self._call_original(args, kwargs)
         self._may_draw = True  # and does not
         return result
+
+    def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.read_later is None:
+            return self.original(*args, **kwargs)
+        return self.read_later(self.original, args, kwargs)
+
+    def find_returned_reads(self, run: Callable[[], None], device: str) -> None:
+        """From now on give the numbers that are read of tensors and only returned as tensors.
+        ``run`` runs the call."""
+        has_numbers = any(isinstance(leaf, bool | int | float) for leaf in self.leaves)
+        spaces = {
+            id(space): space
+            for code, space in self.executed.spaces
+            if not is_library(code.co_filename) and not NAMES.isdisjoint(code.co_names)
+        }
+        if not spaces or not (has_numbers or self.executed.printing):
+            return
+        # Other threads would meet what stands in the place of `float`.
+        own = [*spaces.values()] if self._is_alone else []
+        scope = Scope(torch.device(device).type, own, {})
+
+        def make_run(call: Call) -> None:
+            self.read_later = call
+            run()
+
+        found: Call | None = None
+        try:
+            found = find_returned_reads(make_run, scope, self.name)
+        finally:
+            self.read_later = found
+            self.number_uses = [*scope.skipped.values()]
+
+    def explain_failure(self, loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
+        """Why it could not be recorded."""
+        return host_reads.explain_failure(loaded, error, self.find_print, self.executed.text)
+
+    def find_print(self, line: str) -> str:
+        """The line that prints what is read at ``line``, if any does."""
+        lines = [line, *(item.use for item in self.number_uses if item.read == line)]
+        places = self.executed.printing
+        return next((item for item in lines if any(p.holds(item) for p in places)), "")
 
     def uses_gradients(self, loaded: LoadedModel) -> bool:
         """Without autograd too: an optimizer drops gradients, and evolution strategies assign
@@ -158,8 +207,14 @@ class Recorded:
 
     def list_gradients(self) -> range:
         """Of gradients, which follow the results."""
-        results = sum(leaf is TENSOR for leaf in self.leaves)
+        results = sum(map(is_made, self.leaves))
         return range(results, results + len(self.gradients.made))
+
+
+def _describe_leaf(leaf: object) -> object:
+    if isinstance(leaf, Number):
+        return ReadLater(leaf.convert)
+    return TENSOR if isinstance(leaf, torch.Tensor) else leaf
 
 
 def is_size(value: object) -> bool:

@@ -28,17 +28,19 @@ from ftax.captures.refusals import (
     refuse_read_gradient,
     refuse_what_ran,
 )
+from ftax.captures.returned_reads import Call
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 from ftax.tape.tape import preserve_state
 
 
 class IsFollowed(Exception):
-    """Autograd goes on from what the call returns; ``grads`` are like those that it would bring."""
+    """Autograd goes on from what the call returns; ``grads`` are like those that it would bring;
+    ``call``: by which numbers that it returns are read later."""
 
-    def __init__(self, grads: Grads) -> None:
+    def __init__(self, grads: Grads, call: Call | None) -> None:
         super().__init__()
-        self.grads = grads
+        self.grads, self.call = grads, call
 
 
 def look_at(
@@ -92,6 +94,7 @@ def look_at(
     refuse_what_ran(recorded, loaded.name)
     recorded.functions = recorded.executed.list_functions()
     state = guard()
+    recorded.find_returned_reads(run, loaded.device)
     may_go_on = leaves_graph(run_followed)
     if kept := state.find_kept():
         recorded.kept = kept
@@ -103,7 +106,7 @@ def look_at(
     if may_go_on and loaded.has_autograd:
         if isinstance(recorded, FollowedCall):
             raise refuse_open_graph(loaded.name)
-        raise IsFollowed(tuple(grads))
+        raise IsFollowed(tuple(grads), recorded.read_later)
     if recorded.uses_gradients(loaded):
         leaves += state.tensors
         unique = {id(leaf): leaf for leaf in leaves}

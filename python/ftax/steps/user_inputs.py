@@ -373,7 +373,7 @@ def _draw(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if _is_constant(values):
         return _draw_beside(wide, generator, is_float=is_float)
     if is_float and not bool(wide.isfinite().all()):
-        return values.roll(1, -1)
+        return values.roll(1, -1) if values.dim() else values
     if _is_symmetric(wide):
         order = torch.randperm(values.shape[-1], generator=generator)
         return wide[..., order, :][..., order]

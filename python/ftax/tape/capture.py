@@ -134,9 +134,11 @@ def capture_tape(
     memory: GraphMemory,
     *,
     prepare: Callable[[], object] = lambda: None,
+    rehearsal: _core.Tape | None = None,
 ) -> CapturedGraph:
     """Capture ``tape`` on these inputs, having called ``prepare`` before each of its runs. State
-    that it writes is the caller's to put back; outputs may be on the host.
+    that it writes is the caller's to put back; outputs may be on the host. ``rehearsal`` runs
+    before the capture, in the place of the tape.
 
     Raises UnsupportedError as `capture` does.
     """
@@ -149,9 +151,10 @@ def capture_tape(
         torch.cuda.synchronize()
         try:
             with enter_stream(stream), torch.inference_mode():
-                tape.run()  # whatever happens only once happens here
+                first = rehearsal or tape
+                first.run()  # whatever happens only once happens here
                 prepare()  # or each run would move a position on, past the end of a cache
-                _rehearse(tape)
+                _rehearse(first)
             prepare()
             graph, outputs = capture_calls(tape.run, stream, memory.choose_pool())
             memory.add(graph)

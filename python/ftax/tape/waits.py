@@ -20,7 +20,7 @@ from ftax.records.record import Count, Name, Record
 from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
-from ftax.steps.reach import PACKAGES
+from ftax.steps.reach import is_library
 from ftax.steps.train import train
 from ftax.tape.recording import is_tagged_as_sized, operator_name
 from ftax.tape.tape import preserve_state
@@ -87,19 +87,19 @@ class _WaitLog(PlainMode):
 
 
 def find_line(frame: FrameType | None) -> str:
-    """``model.py:12 in forward``: the first line outside torch, from ``frame`` up; of a step that
-    ftax wrote, its function."""
+    """``model.py:12 in forward``: the first line outside of torch and Python's own library, from
+    ``frame`` up; of a step that ftax wrote, its function."""
     while frame is not None:
         file = frame.f_code.co_filename
         if file == train.__code__.co_filename:
             return "ftax.train"
-        if not file.startswith((*PACKAGES, "<")):
-            return f"{_shorten(file)}:{frame.f_lineno} in {frame.f_code.co_name}"
+        if not file.startswith("<") and not is_library(file):
+            return f"{shorten(file)}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back
     return "backward pass"
 
 
-def _shorten(file: str) -> str:
+def shorten(file: str) -> str:
     """Without the folders of this machine, since a record may be published."""
     _, _, inside = file.rpartition("site-packages/")
     return inside if inside != file else Path(file).name

@@ -92,7 +92,7 @@ def size_as_a_result(x: Tensor) -> Any:
     return x * 2, x.shape, x.dtype, x.device
 
 
-@refused("cannot capture")
+@right(recorded=1)
 def number_as_a_result(x: Tensor) -> Any:
     return x * 2, x.sum().item()
 

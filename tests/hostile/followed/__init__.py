@@ -1,6 +1,16 @@
 """Odd programs of modules under autograd; importing this enters all of them into the table."""
 
-from hostile.followed import functions, inputs, layers, losses, modes, results, training, weights
+from hostile.followed import (
+    functions,
+    inputs,
+    layers,
+    losses,
+    modes,
+    numbers,
+    results,
+    training,
+    weights,
+)
 
 __all__ = [
     "functions",
@@ -8,6 +18,7 @@ __all__ = [
     "layers",
     "losses",
     "modes",
+    "numbers",
     "results",
     "training",
     "weights",

@@ -65,7 +65,7 @@ def autocast_around_the_backward_pass(take: Take) -> Any:
     return found
 
 
-@program(words="cannot capture")
+@program()
 def an_island_of_single_precision(take: Take) -> Any:
     class Island(nn.Module):
         def __init__(self) -> None:

@@ -249,6 +249,17 @@ def test_autocast_is_another_call(no_grad: None):
     assert captured(torch.randn(2, 8)).dtype == torch.float32
 
 
+def test_code_that_leaves_autocast_is_replayed_without_its_casts(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return x.bfloat16().prod(0)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # in which prod gives float32
+        captured = ftax.capture(run, torch.randn(3, 8))
+        x = torch.randn(3, 8)
+        assert captured(x).dtype == torch.bfloat16 and torch.equal(captured(x), run(x))
+
+
 # What it says of itself, and its end
 
 

@@ -29,7 +29,8 @@ class Element {
 }
 
 let focused = null, boxes = [];  // of the last drawing
-const fakes = { setTransform() { boxes = []; }, fillRect(...box) { boxes.push(box); } };
+const fakes = { setTransform() { boxes = []; }, fillRect(...box) { boxes.push(box); },
+  measureText: () => ({ width: 40 }) };
 const brush = new Proxy(fakes, { get: (own, name) => own[name] ?? (() => {}) });
 const elements = {};
 function find(selector) {
@@ -52,6 +53,7 @@ vm.runInNewContext(/<script>(.*?)<\/script>/s.exec(html)[1], {
 });
 
 const frames = () => find("#flame .frames").children;
+const tip = document.body.children.find(({ id }) => id === "tip");
 const canvas = find("#timeline canvas");
 const at = (x, y, more) => ({ offsetX: x, offsetY: y, clientX: x, clientY: y, buttons: 0, preventDefault() {}, ...more });
 const actions = {
@@ -68,7 +70,7 @@ const actions = {
 actions[process.argv[3]]();
 console.log(JSON.stringify({
   frames: frames().map(({ style, className, textContent }) => [style.left, style.width, className, textContent]),
-  focused: focused?.textContent, tip: find("#tip").textContent, boxes,
+  focused: focused?.textContent, tip: tip.textContent, boxes,
   texts: Object.fromEntries(Object.entries(elements).filter(([, { hidden }]) => !hidden)
     .map(([selector, { textContent }]) => [selector, textContent])),
 }));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ftax_run.causes import CPP, GIL, PYTHON, WAIT, Others, name_cause
+from ftax_run.causes import CPP, GIL, PYTHON, WAIT, Others, group_alike, name_cause
 from ftax_run.frames import Place, Places
 from ftax_run.sampler import SAMPLE
 
@@ -76,6 +76,7 @@ def test_work_is_its_own_lines() -> None:
     ("opcode", "state", "may_wait", "cause"),
     [
         (1, "R", True, PYTHON), (2, "R", True, CPP), (1, "S", True, GIL), (2, "D", True, WAIT),
+        (2, "G", True, GIL), (2, "G", False, CPP),
         (2, "S", False, CPP),
     ],
 )  # fmt: skip
@@ -85,3 +86,14 @@ def test_what_a_thread_does(opcode: int, state: str, may_wait: bool, cause: str)
     sample = take((0, 0, 0, 0, state))[0]
     sample["opcode"] = opcode
     assert name_cause(sample, into_c, may_wait=may_wait) == cause
+
+
+def test_samples_are_alike_by_where_they_stand_if_they_do_not_wait() -> None:
+    samples = take(
+        (1, 0, 10, 3, "R"), (2, 0, 10, 4, "R"), (3, 0, 10, 3, "R"), (4, 0, 10, 3, "R"),
+        (5, 0, 10, 1, "S"), (6, 0, 10, 1, "S"), (7, 0, 10, 6, "G"),
+    )  # fmt: skip
+    samples["opcode"][3] = 7
+    found = [(int(item["time_ns"]), count) for item, count in group_alike(samples)]
+    assert sorted(found) == [(1000, 2), (2000, 1), (4000, 1), (5000, 1), (6000, 1), (7000, 1)]
+    assert list(group_alike(samples[:0])) == []

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 from ftax_run import records, watcher
+from ftax_run.account import ProcessAccount
 from ftax_run.cli import watch
+from ftax_run.sampler import SAMPLE, News, Sampler
 
 MAKING = """
 import itertools, time
@@ -45,7 +50,7 @@ def test_new_code_for_ever_takes_no_more_memory(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "ftax_run", *words], stderr=subprocess.PIPE
     ) as run:
-        time.sleep(12)  # until samples of 10 s are kept
+        time.sleep(12)  # until as much is kept as may be
         before = read_memory_mb(run.pid)
         time.sleep(7)
         after = read_memory_mb(run.pid)
@@ -81,3 +86,30 @@ def test_processes_that_have_ended_are_not_all_kept(
     assert 2 <= len(account.processes) <= 4  # the first, which lives, and two of its children
     assert account.samples > 100
     assert int(capfd.readouterr().out) <= 2  # files of those that are kept
+
+
+class Told:
+    """In the place of a sampler: a sample of a process every 10 ms, a second at a time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0
+
+    def drain(self) -> News:
+        samples = np.zeros(100, SAMPLE)
+        samples["time_ns"] = 1_000_000_000 * self.seconds + 10_000_000 * np.arange(100)
+        self.seconds += 1
+        return News(samples, {}, {}, 0, 0, (0, 0))
+
+
+@pytest.mark.parametrize(("waits", "kept_s"), [(False, 3), (True, 10)])
+def test_samples_are_kept_for_windows_and_for_iterations_that_last(
+    tmp_path: Path, waits: bool, kept_s: int
+) -> None:
+    seen = watcher.Watcher(os.getpid(), tmp_path, cast(Sampler, Told()))
+    if waits:
+        first = np.zeros(1, SAMPLE)
+        seen._processes[1] = watcher.Process(ProcessAccount(1), samples=[first])
+    for _ in range(30):
+        seen._collect()
+    kept = np.concatenate(seen._recent)["time_ns"]
+    assert kept[-1] - kept[0] == pytest.approx(1e9 * kept_s, abs=1e9)

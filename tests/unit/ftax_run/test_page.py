@@ -27,9 +27,6 @@ from hypothesis import strategies as st
 from support.report_page import Page
 from support.watched_programs import IMPORT, LOSS, MAIN, STEP, make_account, make_host, make_window
 
-TEMPLATES = Path(pages.__file__).parent / "templates"
-REPORT_CSS = Path(__file__).parents[3] / "python/ftax/reports/html/templates/report.css"
-
 
 def read_values(page: str) -> Any:
     """What the page's script reads."""
@@ -222,12 +219,3 @@ def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RunError, match=r"none/page\.html cannot be written: No such file"):
         run(["--show", str(record), "--html", str(tmp_path / "none" / "page.html")])
     assert capsys.readouterr().out.startswith("Host-bound")
-
-
-def test_it_has_the_colours_of_the_other_pages() -> None:
-    def read(path: Path) -> dict[str, str]:
-        return dict(re.findall(r"^  (--[\w-]+): (.*);$", path.read_text(), re.MULTILINE))
-
-    own, others = read(TEMPLATES / "run.css"), read(REPORT_CSS)
-    assert len(own) > 10
-    assert own.items() <= others.items()

@@ -55,7 +55,7 @@ def test_a_reader_sees_tables_and_frames(tmp_path: Path) -> None:
         "400 µs|67 %|train.py:41 step|C++ below Python|nn/loss.py:7 forward|75 %"
         in (seen["texts"]["#lines table"])
     )
-    assert seen["texts"]["#syncs table"] == "count|line|idle that begins in it|1.0|" + (
+    assert seen["texts"]["#syncs table"] == "count|line|idle that begins in it|1|" + (
         "train.py:41 step|10 µs"
     )
     assert "100 samples of 20 µs" in seen["texts"]["#limits ul"]

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from ftax_run.causes import WAIT
+from ftax_run.causes import GIL, WAIT
 from ftax_run.cli import run, watch
 from ftax_run.errors import RunError
 from ftax_run.report import describe
+from ftax_run.sums import Sums
 
 LOADER = """
 import time
@@ -58,6 +59,42 @@ def test_iterations_that_wait_for_another_process(tmp_path: Path) -> None:
     assert spent.get("spin", 0) > 0.6 * host.total
     assert host.total == pytest.approx(sum(host.spent.values()))
     assert "97 iterations that the program marks" in "\n".join(describe(account))
+
+
+HOLDS = """
+import hashlib, threading, time
+
+def hold():
+    while True:
+        end = time.perf_counter() + 0.02
+        while time.perf_counter() < end: pass
+        time.sleep(0.001)
+
+def work(content=bytes(1_000_000)):
+    hashlib.sha256(content).digest()  # gives the GIL away, and has to have it again
+
+threading.Thread(target=hold, daemon=True).start()
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    work()
+"""
+
+
+@pytest.mark.timing
+def test_a_call_of_c_that_waits_for_the_gil(python: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(HOLDS)
+    process = watch([python, str(program)], 1000).find_main()
+    assert process is not None
+    spent: Sums[tuple[str, str]] = Sums()
+    for (place, cause), amount in process.host.spent.items():
+        spent[place[2], cause] += amount
+    causes: Sums[str] = Sums()
+    for (_, cause), amount in spent.items():
+        causes[cause] += amount
+    assert causes[GIL] > 0.05 * process.host.total
+    assert spent["hold", GIL] > 0.8 * causes[GIL]  # the thread that has it meanwhile
+    assert causes[WAIT] < 0.02 * process.host.total
 
 
 STEPS = """

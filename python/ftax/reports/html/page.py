@@ -7,8 +7,6 @@ run even if escaping failed, and nothing can be fetched. Charts need no script.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ftax_run.page import make_page as make_run_page
+from ftax_run.page import make_policy, read_template
 
 from ftax import _build_info
 from ftax.errors import InvalidArgumentError
@@ -96,7 +95,7 @@ def make_page(
     import markupsafe
 
     context = make_content(sources, skip_bad=skip_bad, describe_study=describe_study)
-    script = _read("page.js")
+    script = read_template("shared.js") + _read("page.js")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -113,8 +112,8 @@ def make_page(
         title=title,
         version=_build_info.VERSION,
         sections=list_sections(context),
-        policy=_make_policy(script),
-        style=safe(_read("report.css")),
+        policy=make_policy(script),
+        style=safe(read_template("shared.css") + _read("report.css")),
         script=safe(script),
     )
 
@@ -123,14 +122,6 @@ def _write_text(value: Any) -> Any:
     """As on a terminal, nothing that turns the direction of writing or that is no UTF-8; and times
     as a page writes them."""
     return typeset(clean(value)) if isinstance(value, str) else value
-
-
-def _make_policy(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _read(name: str) -> str:

@@ -7,7 +7,10 @@ meanwhile was late.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -23,13 +26,27 @@ _HANDS_OVER = re.compile(
     r"|/(queue|threading)\.py$"
 )
 _NEAR_NS = 3_000_000
+_RUNNING = tuple(b"RD")  # states, as in /proc
+_WAITING = tuple(b"GSD")  # G: for the GIL
+
+
+def group_alike(samples: np.ndarray) -> Iterator[tuple[np.void, int]]:
+    """Each with how many are like it; one that waits stands alone, since its time counts."""
+    waits = np.isin(samples["state"], _WAITING)
+    alike = samples[~waits]
+    keys = alike["stack"].astype(np.int64) << 16 | alike["opcode"]
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    yield from zip(alike[first], counts.tolist(), strict=True)
+    for sample in samples[waits]:
+        yield sample, 1
 
 
 def name_cause(sample: np.void, into_c: np.ndarray, *, may_wait: bool = True) -> str:
     """What a thread does that is in no call of CUDA."""
     is_in_c = bool(into_c[sample["opcode"] & 255])
-    if may_wait and chr(sample["state"]) in "SD":
-        return WAIT if is_in_c else GIL
+    if may_wait and sample["state"] in _WAITING:
+        # Where the system does not tell that it waits for the GIL, it does if it is not in C.
+        return WAIT if is_in_c and sample["state"] != _WAITING[0] else GIL
     return CPP if is_in_c else PYTHON
 
 
@@ -37,9 +54,15 @@ class Others:
     """``samples`` are those of all threads and processes of the program."""
 
     def __init__(self, samples: np.ndarray, places: Places) -> None:
-        running = samples[np.isin(samples["state"], [ord("R"), ord("D")])]
-        self._running = np.sort(running, order="time_ns")
+        running = samples[np.isin(samples["state"], _RUNNING)]
+        running = running[np.argsort(running["time_ns"], kind="stable")]
+        self._running: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+        for process, thread in np.unique(running[["process", "thread"]]).tolist():
+            is_own = (running["process"] == process) & (running["thread"] == thread)
+            own = running[is_own]
+            self._running[process, thread] = own["time_ns"].tolist(), own["stack"].tolist()
         self._places = places
+        self._handing: dict[int, bool] = {}
 
     def list_late(self, sample: np.void, cause: str) -> list[int]:
         """The stacks that the time of a sample is booked to: that of its thread, or of those that
@@ -47,27 +70,29 @@ class Others:
         own = int(sample["stack"])
         late: list[int] = []
         if cause == GIL:
-            late = self._list_running(sample, self._running["process"] == sample["process"])
+            late = self._list_running(sample, int(sample["process"]))
         elif cause == WAIT and self._hands_over(own):
-            late = self._list_running(sample, np.ones(len(self._running), dtype=bool))
+            late = self._list_running(sample)
         return late or [own]
 
     def _hands_over(self, stack: int) -> bool:
         """Whether a frame below the program's own line is of what hands work over."""
-        for file, _, _ in self._places.list_frames(stack):
-            if is_users(file):
-                return False
-            if _HANDS_OVER.search(file):
-                return True
-        return False
+        if stack not in self._handing:
+            files = (file for file, _, _ in self._places.list_frames(stack))
+            below = itertools.takewhile(lambda file: not is_users(file), files)
+            self._handing[stack] = any(map(_HANDS_OVER.search, below))
+        return self._handing[stack]
 
-    def _list_running(self, sample: np.void, is_meant: np.ndarray) -> list[int]:
+    def _list_running(self, sample: np.void, wanted: int | None = None) -> list[int]:
         """Of each other thread that ran at about that time, the nearest stack; not of those that
-        wait for others themselves."""
-        running, time = self._running, int(sample["time_ns"])
-        first, last = np.searchsorted(running["time_ns"], [time - _NEAR_NS, time + _NEAR_NS])
-        near = running[first:last][is_meant[first:last]]
-        near = near[near["thread"] != sample["thread"]]
-        near = near[np.argsort(np.abs(near["time_ns"] - time), kind="stable")]
-        _, nearest = np.unique(near["thread"], return_index=True)
-        return [int(stack) for stack in near["stack"][nearest] if not self._hands_over(int(stack))]
+        wait for others themselves. Of one process, or of all."""
+        time, found = int(sample["time_ns"]), []
+        for (process, thread), (times, stacks) in self._running.items():
+            if thread == sample["thread"] or wanted not in (None, process):
+                continue
+            after = bisect.bisect_left(times, time)
+            near = [place for place in (after - 1, after) if 0 <= place < len(times)]
+            nearest = min(near, key=lambda place: abs(times[place] - time))
+            if abs(times[nearest] - time) <= _NEAR_NS and not self._hands_over(stacks[nearest]):
+                found.append(stacks[nearest])
+        return found

@@ -34,7 +34,7 @@ from ftax_run.report import (
 from ftax_run.timeline import DEVICE, ITERATIONS
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_SCRIPTS = ("words", "flame", "timeline", "run")
+_SCRIPTS = ("shared", "words", "flame", "timeline", "run")
 _MOST_PROCESSES = 16
 _IMPORTS = "<frozen importlib."
 
@@ -47,20 +47,29 @@ def write_page(account: Account, path: Path) -> None:
 def make_page(accounts: Sequence[Account], title: str | None = None) -> str:
     """The page of one run or more, in ASCII; it begins with the last."""
     values = make_values(accounts)
-    script = "".join(_read(f"{name}.js") for name in _SCRIPTS)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return Template(_read("run.html")).substitute(
+    script = "".join(read_template(f"{name}.js") for name in _SCRIPTS)
+    return Template(read_template("run.html")).substitute(
         title=_escape(title or f"ftax run: {shlex.join(accounts[-1].command)}"),
         headline=_escape(values["headline"]),
         report=_escape("\n".join(describe(accounts[-1]))),
-        digest=digest,
-        style=_read("run.css"),
+        policy=make_policy(script),
+        style=read_template("shared.css") + read_template("run.css"),
         script=script,
         values=json.dumps(values, separators=(",", ":")).replace("<", "\\u003c"),
     )
 
 
-def _read(name: str) -> str:
+def make_policy(script: str) -> str:
+    """The content security policy of a page with one script."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def read_template(name: str) -> str:
+    """A part of the page; what is named "shared" is of the page of `ftax report` too."""
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 

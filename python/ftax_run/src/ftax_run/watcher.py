@@ -3,9 +3,11 @@ and what was read is dropped, so that an hour takes no more memory than a minute
 
 from __future__ import annotations
 
+import ctypes
 import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import numpy as np
 from ftax_run import activities
 from ftax_run.account import Account, HostTime, ProcessAccount
 from ftax_run.activities import ActivityReader, MarkReader
-from ftax_run.causes import Others, name_cause
+from ftax_run.causes import Others, group_alike, name_cause
 from ftax_run.errors import UnknownPythonError
 from ftax_run.frames import REST, Place, Places, make_table
 from ftax_run.launch import list_processes, read_identity, uses_gpu
@@ -26,14 +28,15 @@ from ftax_run.window import LAUNCH, Recorded, Window, analyse
 
 _POLL_S = 0.02
 _DRAIN_EVERY = 5  # polls
-_ASK_EVERY = 100  # polls, whether a process uses a GPU that nothing is recorded of
-_KEEP_NS = 10_000_000_000  # of samples that no window has asked for
+_ASK_EVERY = 100  # polls, whether a process uses a GPU that nothing is recorded of; 2 s
+_KEEP_NS = 3_000_000_000  # of samples, for the next window
+_WAIT_NS = 10_000_000_000  # of samples, for an iteration that has not ended
 _WARM_UP_NS = 2e9  # of what was recorded of one kind of iteration, at most
 _TRIES = 100  # polls in which a new process may become Python
 _MOST_WAITING = 1 << 20  # samples of an iteration that has not ended
 _MOST_KINDS = 32  # of iterations that are kept apart
 _MOST_ENDED = 200  # processes without a device
-_MOST_KEYS = 2000  # of stacks and lines that are kept apart
+_MOST_KEYS = 1000  # of stacks and lines that are kept apart
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class Watcher:
                 self._collect()
             if count % _ASK_EVERY == _ASK_EVERY - 1:
                 self._find_unrecorded()
+                give_back_memory()
             count += 1
             time.sleep(_POLL_S)
         self._collect()
@@ -164,7 +168,7 @@ class Watcher:
         self._taken += len(news.samples)
         self._took_ns += int(news.samples["took_ns"].sum())
         if len(news.samples):
-            oldest = int(news.samples["time_ns"][-1]) - _KEEP_NS
+            oldest = self._find_oldest(int(news.samples["time_ns"][-1]))
             kept = (piece for piece in self._recent if piece["time_ns"][-1] > oldest)
             self._recent = [*kept, news.samples]
         for path in self._folder.iterdir():
@@ -180,6 +184,12 @@ class Watcher:
             elif process.indices:
                 process.samples.append(_select(news.samples, process))
                 self._book_host(process)
+
+    def _find_oldest(self, newest: int) -> int:
+        """The time before which no sample is asked for any more."""
+        waiting = [int(process.samples[0]["time_ns"][0]) for process in self._processes.values()
+                   if process.samples and len(process.samples[0])]  # fmt: skip
+        return max(newest - _WAIT_NS, min([newest - _KEEP_NS, *waiting]))
 
     def _list_waiting(self, samples: np.ndarray) -> list[int]:
         """The stacks of samples that are not added up yet."""
@@ -260,16 +270,23 @@ class Watcher:
     def _add_host(
         self, host: HostTime, samples: np.ndarray, into_c: np.ndarray, others: Others
     ) -> None:
-        for sample in samples:
-            host.total += 1
+        host.total += len(samples)
+        for sample, count in group_alike(samples):
             cause = name_cause(sample, into_c)
             stacks = others.list_late(sample, cause)
             for stack in stacks:
-                line = self.places.find_users(stack)
-                host.spent[line, cause] += 1 / len(stacks)
-                host.leaves[line, self.places.find_leaf(stack)] += 1 / len(stacks)
-                host.stacks[self.places.list_outer(stack)] += 1 / len(stacks)
+                line, share = self.places.find_users(stack), count / len(stacks)
+                host.spent[line, cause] += share
+                host.leaves[line, self.places.find_leaf(stack)] += share
+                host.stacks[self.places.list_outer(stack)] += share
         _keep_largest((host.spent,), host.leaves, host.stacks)
+
+
+def give_back_memory() -> None:
+    """What was freed goes back to the system. Without, glibc keeps what lies between things that
+    stay, which is more with each peak. Other C libraries have no such call."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _select(samples: np.ndarray, process: Process) -> np.ndarray:

@@ -1,9 +1,6 @@
 // What a page can do beyond being read: filters, words beside the pointer, large charts, themes.
 //
 // Everything is in the page before this runs; nothing here draws.
-"use strict";
-const root = document.documentElement;
-root.classList.add("scripted");
 
 // ---- filters: of what the section of a form has -------------------------------------------------
 
@@ -40,9 +37,6 @@ for (const form of document.querySelectorAll("form.filters")) {
 // ---- words beside the pointer: of the nearest mark of a chart, or of a bar -----------------------
 
 const NEAR = 26;  // pixels
-const tip = document.body.appendChild(document.createElement("div"));
-tip.id = "tip";
-tip.hidden = true;
 
 function findNearest(svg, { clientX, clientY }) {
   let best = null, least = NEAR;
@@ -67,17 +61,14 @@ function point(event) {
   const svg = event.target.closest("svg.plot[role]");
   const node = svg ? findNearest(svg, event) : event.target.closest(".bar");
   document.querySelector(".pointed")?.classList.remove("pointed");
-  tip.textContent = node ? takeWords(node) : "";
-  tip.hidden = !tip.textContent;
-  if (tip.hidden) return;
-  node.classList.add("pointed");
-  (node.closest("dialog") ?? document.body).append(tip);
-  const { width, height } = tip.getBoundingClientRect();
-  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, root.clientWidth - width - 4))}px`;
-  tip.style.top = `${event.clientY + height + 20 > innerHeight ? event.clientY - height - 10 : event.clientY + 14}px`;
+  const words = node ? takeWords(node) : "";
+  if (words) {
+    node.classList.add("pointed");
+    (node.closest("dialog") ?? document.body).append(tip);
+  }
+  showTip(words, event.clientX, event.clientY);
 }
 for (const kind of ["pointermove", "pointerdown"]) document.addEventListener(kind, point);
-document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 
 // ---- a chart as large as the window --------------------------------------------------------------
 
@@ -95,31 +86,6 @@ for (const svg of document.querySelectorAll("figure > svg.plot")) {
   });
   svg.after(button);
 }
-
-// ---- theme ---------------------------------------------------------------------------------------
-
-const button = document.getElementById("theme");
-const system = matchMedia("(prefers-color-scheme: dark)");
-
-function remember(theme) {
-  try {
-    if (theme) localStorage.setItem("ftax-theme", theme);
-    return localStorage.getItem("ftax-theme");
-  } catch {  // a file, or a browser that keeps nothing: the page forgets
-    return theme;
-  }
-}
-
-function showTheme(theme) {
-  if (["light", "dark"].includes(theme)) root.dataset.theme = theme;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : system.matches;
-  button.textContent = isDark ? "Light" : "Dark";
-  button.setAttribute("aria-pressed", String(root.dataset.theme === "dark"));
-  button.setAttribute("aria-label", `Change to the ${isDark ? "light" : "dark"} theme`);
-}
-button.addEventListener("click", () => showTheme(remember(button.textContent.toLowerCase())));
-system.addEventListener("change", () => showTheme());
-showTheme(remember());
 
 // ---- links open what they lead to ------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ function drawProcess(process) {
   find("#sentence").hidden = process.sentence === values.headline;
   find("#sentence").textContent = process.sentence;
   drawCauses(process);
-  find("#flame").hidden = process.stacks.length < 2;
+  find("#flame").hidden = !process.stacks[0][2];
   find("#flame .gaps").hidden = !hasDevice;
   find("#flame h2").textContent = `Flame graph of ${hasDevice ? "exposed idle" : "the main thread's time"}, ${process.unit}`;
   setFlame(process);
@@ -62,9 +62,9 @@ function drawProcess(process) {
   setTimeline(process);
   drawLines(process);
   drawTable("#syncs", `Synchronisations, ${process.unit}`, ["#count", "line", "#idle that begins in it"],
-    process.syncs.map(([place, count, exposed]) => [count.toFixed(1), namePlace(place), formatTime(exposed)]));
+    process.syncs.map(([place, count, exposed]) => [formatCount(count), namePlace(place), formatTime(exposed)]));
   drawTable("#work", `Work, ${process.unit}`, ["what", "#count"],
-    process.work.map(([name, count]) => [name, count.toFixed(1)]));
+    process.work.map(([name, count]) => [name, formatCount(count)]));
   find("#limits ul").replaceChildren(...process.limits.map((text) => make("li", "", typeset(text))));
 }
 
@@ -84,28 +84,5 @@ addEventListener("keydown", (event) => {
   if (flame.focus.caller >= 0) showAll["#flame button"]();
   if (view.timeline) showAll["#timeline button"]();
 });
-
-// ---- theme, remembered as on the page of `ftax report` ------------------------------------------------
-
-const button = find("#theme");
-const system = matchMedia("(prefers-color-scheme: dark)");
-
-function remember(theme) {
-  try {
-    if (theme) localStorage.setItem("ftax-theme", theme);
-    return localStorage.getItem("ftax-theme");
-  } catch {  // a file, or a browser that keeps nothing: the page forgets
-    return theme;
-  }
-}
-
-function showTheme(theme) {
-  if (["light", "dark"].includes(theme)) root.dataset.theme = theme;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : system.matches;
-  button.textContent = isDark ? "Light" : "Dark";
-  button.setAttribute("aria-label", `Change to the ${isDark ? "light" : "dark"} theme`);
-  drawTimeline();
-}
-button.addEventListener("click", () => showTheme(remember(button.textContent.toLowerCase())));
-system.addEventListener("change", () => showTheme());
-showTheme(remember());
+themeButton.addEventListener("click", drawTimeline);  // after the theme has changed
+system.addEventListener("change", drawTimeline);

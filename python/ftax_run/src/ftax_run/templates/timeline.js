@@ -107,7 +107,9 @@ function drawAxis(colours, height) {
     brush.fillStyle = colours.rule;
     brush.fillRect(getX(ns), AXIS - 6, 1, height - AXIS + 6);
     brush.fillStyle = colours.faint;
-    brush.fillText(`${(ns / 1e6).toFixed(digits)} ms`, getX(ns) + 3, AXIS / 2);
+    const words = `${(ns / 1e6).toFixed(digits)} ms`;
+    const isCut = getX(ns) + 3 + brush.measureText(words).width > canvas.clientWidth;
+    if (!isCut) brush.fillText(words, getX(ns) + 3, AXIS / 2);
   }
 }
 

@@ -1,7 +1,4 @@
 // Draws the values of a run. Names from the program become text nodes, never HTML.
-"use strict";
-const root = document.documentElement;
-root.classList.add("scripted");
 const values = JSON.parse(document.getElementById("values").textContent);
 const find = (selector) => document.querySelector(selector);
 const NAME = 0, FILE = 1, IS_USERS = 2;  // of a place
@@ -19,20 +16,6 @@ function formatTime(ns) {
   return `${(ns / 1e3).toFixed(ns && ns < 1e4 ? 1 : 0)} \u00b5s`;
 }
 const formatShare = (part, whole) => `${(100 * part / (whole || 1)).toFixed(part < 0.1 * whole ? 1 : 0)} %`;
+const formatCount = (count) => count.toFixed(1).replace(/\.0$/, "");
 const typeset = (text) => text.replace(/(\d) us\b/g, "$1 \u00b5s");
 const namePlace = (place) => values.places[place][NAME];
-
-// ---- words beside the pointer ---------------------------------------------------------------------
-
-const tip = find("#tip");
-
-function showTip(words, x, y) {
-  tip.textContent = words;
-  tip.hidden = !words;
-  if (!words) return;
-  const { width, height } = tip.getBoundingClientRect();
-  tip.style.left = `${Math.max(4, Math.min(x + 14, root.clientWidth - width - 4))}px`;
-  tip.style.top = `${y + height + 20 > innerHeight ? Math.max(4, y - height - 10) : y + 14}px`;
-}
-const hideTip = () => showTip("");
-addEventListener("scroll", hideTip, { passive: true, capture: true });

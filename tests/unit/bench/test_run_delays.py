@@ -1,0 +1,31 @@
+"""Where delays are planted in programs that `ftax run` is tried on, and how much has to show."""
+
+from __future__ import annotations
+
+import pytest
+from run_delays import DELAY_US, PROGRAMS, find_places, list_figures
+
+NAMES = [path.stem for path in sorted(PROGRAMS.glob("*.py")) if path.stem != "support"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_program_has_five_places(name):
+    places = find_places(PROGRAMS / f"{name}.py")
+    assert sorted(places) == [0, 1, 2, 3, 4]
+    assert len({line for line, _ in places.values()}) == 5
+    assert max(share for _, share in places.values()) == (0.1 if name == "device_bound" else 1)
+
+
+def test_a_mark_says_how_much_of_a_delay_shows(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("plant(0)\nplant(1)  # hidden\nplant(2)  # exposed 1/2: why\n")
+    assert find_places(program) == {0: (1, 1), 1: (2, 0), 2: (3, 0.5)}
+
+
+@pytest.mark.parametrize(("increase_us", "near"), [(449, 0), (451, 100), (549, 100), (551, 0)])
+def test_half_a_delay_is_wanted_where_half_shows(increase_us, near):
+    plant = {"line": 3, "largest": 3, "hidden": False, "exposed_us": DELAY_US / 2}
+    parts = {"program": {"slower": 0.0, "iteration_error": 0.0,
+                         "plants": {0: plant | {"increase_us": increase_us}}}}  # fmt: skip
+    figures = {item.name: item.value for item in list_figures(parts)}
+    assert figures["delays found to 10 % or 30 us"] == near
