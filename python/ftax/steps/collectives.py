@@ -138,14 +138,14 @@ class _Watch(PlainMode):
             for each in (part, *own):
                 if not _communicates(type(each)):
                     continue
-                if _alone.collectives is None or not isinstance(each, _Data):
+                if _alone.collectives is None or not _is_data_parallel(each):
                     self.refuse(f"a {type(each).__name__}", type(each))
                 self._look_at_data_parallel(each)
 
     def _look_at_data_parallel(self, module: Any) -> None:
         if why := _explain_option(module):
             self._raise(UnsupportedError(f"cannot capture {self._name}: {why}"))
-        if not module._has_rebuilt_buckets:
+        if not getattr(module, "_has_rebuilt_buckets", False):
             self._raise(
                 Unsettled(
                     f"cannot capture {self._name} yet: DistributedDataParallel orders its buckets "
@@ -187,7 +187,8 @@ class _Watch(PlainMode):
         raise error
 
 
-_Data = nn.parallel.DistributedDataParallel
+def _is_data_parallel(item: object) -> bool:
+    return isinstance(item, nn.parallel.DistributedDataParallel)
 
 
 def _explain_option(module: Any) -> str:
