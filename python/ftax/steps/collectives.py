@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ftax import _core
-from ftax.errors import UnsupportedError
+from ftax.errors import RunnerError, UnsupportedError, describe
 from ftax.steps.echoes import PlainMode
 from ftax.steps.module_calls import watch_module_calls
 
@@ -78,6 +78,11 @@ def without_other_ranks(name: str) -> Iterator[None]:
         yield
     except Exception as error:
         _refuse_unanswered(name, error)
+        if isinstance(error, RunnerError) and _alone.has_any:
+            raise UnsupportedError(
+                f"cannot capture {name}: it fails where each rank gives to its collectives what "
+                f"this one gives ({describe(error)})"
+            ) from error
         raise
     finally:
         _alone.collectives = None
