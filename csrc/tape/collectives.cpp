@@ -74,14 +74,13 @@ class StandIn final : public c10d::Backend {
 
   void open(Collectives* collectives, c10::DeviceType device, const BackendPtr& real) {
     collectives_ = collectives;
-    real_[device] = real;
+    if (BackendPtr& known = real_[device]; known != real) known = real;
   }
-  // Gives each device its own backend back.
+  // Gives each device its own backend back. Other threads may be on the way into this one still.
   void close(const Group& group) {
     for (const auto& [device, real] : real_) {
       group->setBackend(device, c10d::ProcessGroup::strToBackendType(real->getBackendName()), real);
     }
-    real_.clear();
     collectives_ = nullptr;
   }
 
@@ -196,7 +195,7 @@ class StandIn final : public c10d::Backend {
            });
   }
   WorkPtr endCoalescing() override {
-    if (!is_marked()) return find_real({}).endCoalescing();
+    if (find_open() == nullptr) return find_real({}).endCoalescing();
     return c10::make_intrusive<Done>(Tensors{});
   }
 
@@ -213,13 +212,19 @@ class StandIn final : public c10d::Backend {
     return c10::str(" ", value);
   }
 
+  // Null for calls that are the other ranks' to answer.
+  [[nodiscard]] Collectives* find_open() const {
+    return is_marked() ? collectives_.load() : nullptr;
+  }
   static bool is_sum(const c10d::ReduceOp& op) { return op.op_ == c10d::ReduceOp::SUM; }
 
   WorkPtr refuse(const std::string& what, const std::vector<Tensors>& outputs,
                  const std::function<WorkPtr(c10d::Backend&)>& communicate) {
-    TORCH_CHECK(collectives_ != nullptr, "a stand-in of ftax was called after its time");
-    if (!is_marked()) return communicate(find_real(outputs.empty() ? Tensors{} : outputs[0]));
-    if (collectives_->refusal_.empty()) collectives_->refusal_ = "it calls " + what;
+    Collectives* const open = find_open();
+    if (open == nullptr) {
+      return communicate(find_real(outputs.empty() ? Tensors{} : outputs[0]));
+    }
+    if (open->refusal_.empty()) open->refusal_ = "it calls " + what;
     const at::AutoDispatchBelowADInplaceOrView below;
     for (const Tensors& tensors : outputs) {
       for (const at::Tensor& tensor : tensors) tensor.zero_();
@@ -235,22 +240,22 @@ class StandIn final : public c10d::Backend {
 
   WorkPtr answer(std::string what, const Tensors& inputs, const Tensors& outputs, bool sums,
                  const std::function<WorkPtr(c10d::Backend&)>& communicate) {
-    TORCH_CHECK(collectives_ != nullptr, "a stand-in of ftax was called after its time");
-    if (!is_marked()) return communicate(find_real(inputs));
+    Collectives* const open = find_open();
+    if (open == nullptr) return communicate(find_real(inputs));
     const at::AutoDispatchBelowADInplaceOrView below;  // as kernels of a backend write
-    switch (collectives_->answer_) {
+    switch (open->answer_) {
       case Collectives::Answer::kAlone:
         answer_alone(inputs, outputs, sums);
         break;
       case Collectives::Answer::kLogged: {
         Collective kept{std::move(what), copy(inputs), {}};
-        communicate(find_real(inputs))->wait();
+        if (const WorkPtr work = communicate(find_real(inputs))) work->wait();
         kept.outputs = copy(outputs);
-        collectives_->kept_.push_back(std::move(kept));
+        open->kept_.push_back(std::move(kept));
         break;
       }
       case Collectives::Answer::kKept:
-        answer_as_kept(std::move(what), inputs, outputs);
+        answer_as_kept(*open, std::move(what), inputs, outputs);
         break;
     }
     return c10::make_intrusive<Done>(outputs);
@@ -263,10 +268,10 @@ class StandIn final : public c10d::Backend {
     }
   }
 
-  void answer_as_kept(std::string what, const Tensors& inputs, const Tensors& outputs) const {
-    const size_t place = collectives_->repeated_.size();
-    const bool has_one = place < collectives_->kept_.size();
-    const Collective* const kept = has_one ? &collectives_->kept_[place] : nullptr;
+  static void answer_as_kept(Collectives& open, std::string what, const Tensors& inputs,
+                             const Tensors& outputs) {
+    const size_t place = open.repeated_.size();
+    const Collective* const kept = place < open.kept_.size() ? &open.kept_[place] : nullptr;
     TORCH_CHECK(kept != nullptr && kept->what == what && kept->outputs.size() == outputs.size(),
                 "collective ", place, " is ", what, ", where the run before had ",
                 kept != nullptr ? kept->what : "none");
@@ -274,12 +279,12 @@ class StandIn final : public c10d::Backend {
       TORCH_CHECK(kept->outputs[i].sizes() == outputs[i].sizes(), "collective ", place, ", ", what,
                   ", has other shapes than in the run before");
     }
-    collectives_->repeated_.push_back({std::move(what), copy(inputs), {}});
+    open.repeated_.push_back({std::move(what), copy(inputs), {}});
     for (size_t i = 0; i < outputs.size(); ++i) outputs[i].copy_(kept->outputs[i]);
   }
 
   std::string group_;
-  Collectives* collectives_ = nullptr;
+  std::atomic<Collectives*> collectives_ = nullptr;
   std::unordered_map<c10::DeviceType, BackendPtr> real_;
 };
 

@@ -18,7 +18,7 @@ import ftax
 rank = int(sys.argv[1])
 dist.init_process_group(
     "gloo", store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2,
-    timeout=datetime.timedelta(seconds=60),
+    timeout=datetime.timedelta(seconds=120),
 )
 
 def end(code=0):  # one process in 50 aborts when it exits with a process group, without ftax too
@@ -46,7 +46,7 @@ class Ended:
     output: str
 
 
-def run_ranks(folder: Path, script: str, *, limit_s: float = 120) -> list[Ended]:
+def run_ranks(folder: Path, script: str, *, limit_s: float = 300) -> list[Ended]:
     """How two ranks of this script ended, which has `rank`, `end` and `dist`. A rank that does not
     end within the limit is killed, and its code is negative."""
     path = folder / "rank.py"

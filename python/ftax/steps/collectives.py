@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ftax import _core
-from ftax.errors import UnsupportedError
+from ftax.errors import RunnerError, UnsupportedError, describe
 from ftax.steps.echoes import PlainMode
 from ftax.steps.module_calls import watch_module_calls
 
@@ -78,6 +78,11 @@ def without_other_ranks(name: str) -> Iterator[None]:
         yield
     except Exception as error:
         _refuse_unanswered(name, error)
+        if isinstance(error, RunnerError) and _alone.has_any:
+            raise UnsupportedError(
+                f"cannot capture {name}: it fails where each rank gives to its collectives what "
+                f"this one gives ({describe(error)})"
+            ) from error
         raise
     finally:
         _alone.collectives = None
@@ -138,14 +143,14 @@ class _Watch(PlainMode):
             for each in (part, *own):
                 if not _communicates(type(each)):
                     continue
-                if _alone.collectives is None or not isinstance(each, _Data):
+                if _alone.collectives is None or not _is_data_parallel(each):
                     self.refuse(f"a {type(each).__name__}", type(each))
                 self._look_at_data_parallel(each)
 
     def _look_at_data_parallel(self, module: Any) -> None:
         if why := _explain_option(module):
             self._raise(UnsupportedError(f"cannot capture {self._name}: {why}"))
-        if not module._has_rebuilt_buckets:
+        if not getattr(module, "_has_rebuilt_buckets", False):
             self._raise(
                 Unsettled(
                     f"cannot capture {self._name} yet: DistributedDataParallel orders its buckets "
@@ -187,7 +192,8 @@ class _Watch(PlainMode):
         raise error
 
 
-_Data = nn.parallel.DistributedDataParallel
+def _is_data_parallel(item: object) -> bool:
+    return isinstance(item, nn.parallel.DistributedDataParallel)
 
 
 def _explain_option(module: Any) -> str:

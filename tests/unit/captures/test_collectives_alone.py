@@ -1,5 +1,6 @@
 """What a capture takes of calls that communicate, and what it refuses: in a group of one rank."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -133,6 +134,25 @@ def test_another_process_group_is_another_call() -> None:
     assert fast.stats().replayed == 3
 
 
+def test_a_further_group_is_no_other_call() -> None:
+    with torch.no_grad():
+        fast = ftax.capture(reduce, X)
+        fast(*X)
+        dist.new_group([0])
+        fast(*X)
+    assert fast.stats().replayed == 2
+
+
+def test_a_returned_number_is_read_after_the_collective() -> None:
+    def count(x: Tensor) -> float:
+        return reduce(x).sum().item()
+
+    with torch.no_grad():
+        fast = ftax.capture(count, X)
+        assert [fast(X[0] * k) for k in range(4)] == [count(X[0] * k) for k in range(4)]
+    assert fast.stats().replayed == 4
+
+
 def test_data_parallel_settles_first() -> None:
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(4, 4))
@@ -199,7 +219,7 @@ def test_an_error_leaves_the_backends_in_place() -> None:
         y = reduce(x)
         raise ValueError(str(y.shape))
 
-    with torch.no_grad(), pytest.raises(ftax.RunnerError, match="ValueError"):
+    with torch.no_grad(), pytest.raises(ftax.UnsupportedError, match=r"collectives .*ValueError"):
         ftax.capture(fail, X)
     assert torch.equal(reduce(*X), X[0] * 2)
 
@@ -215,6 +235,17 @@ def test_only_one_looks_at_collectives() -> None:
     second.close()
     assert [what for what, _ in second.kept] == ["group 0: all_reduce op 0"]
     assert torch.equal(second.kept[0][1][0], X[0] * 2)
+
+
+def test_other_threads_communicate_as_ever() -> None:
+    collectives = make_collectives()
+    collectives.open(_core.Answer.logged)
+    thread = threading.Thread(target=reduce, args=X)
+    thread.start()
+    thread.join()
+    reduce(*X)
+    collectives.close()
+    assert len(collectives.kept) == 1
 
 
 def test_what_was_kept_is_given_again_and_nothing_else() -> None:

@@ -1,0 +1,235 @@
+"""Captures of calls that communicate, on two ranks of gloo: their bits, their time, and how the
+other rank ends where one is refused, raises or dies.
+
+Each training runs 100 steps twice on both ranks, eager and captured, from the same weights, and all
+losses, gradients, weights and buffers are compared. Then both are timed by turns, between barriers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import ftax
+from record import figure, finish, make_parser, progress
+
+_RANKS, _STEPS, _TURNS, _CALLS = 2, 100, 9, 20
+_FAULTS = ("is refused", "raises", "dies")
+_LIMIT_S = 60.0
+
+Call = Callable[[Tensor], Tensor]
+
+
+class Net(nn.Module):
+    """Layers of which each is a bucket."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        parts = [nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU()]
+        self.layers = nn.Sequential(*parts * 3, nn.Linear(width, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of rows of ``width`` numbers."""
+        return self.layers(x)  # type: ignore[no-any-return]
+
+
+def make_training(width: int, *, accumulates: bool, views: bool) -> tuple[nn.Module, Call]:
+    """A whole step with DistributedDataParallel, from weights that are the same each time."""
+    torch.manual_seed(0)
+    model = Net(width)
+    wrapped = nn.parallel.DistributedDataParallel(
+        model, bucket_cap_mb=0.01, gradient_as_bucket_view=views
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        if accumulates:
+            with wrapped.no_sync():
+                wrapped(x).square().mean().backward()
+        loss = wrapped(x + 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return model, step
+
+
+def make_tensor_parallel(width: int) -> tuple[nn.Module, Call]:
+    """Two layers whose middle is shared out, and one sum of all ranks."""
+    torch.manual_seed(dist.get_rank())
+    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(8)))
+
+    @torch.no_grad()
+    def forward(x: Tensor) -> Tensor:
+        for first, second in zip(model[::2], model[1::2], strict=True):
+            y = second(torch.relu(first(x)))
+            dist.all_reduce(y)
+            x = y / _RANKS
+        return x
+
+    return model, forward
+
+
+def draw(seed: int, width: int) -> Tensor:
+    """Rows of this rank."""
+    own = torch.Generator().manual_seed(1000 * dist.get_rank() + seed)
+    return torch.randn(8, width, generator=own)
+
+
+def read(model: nn.Module) -> list[Tensor]:
+    """All that training leaves."""
+    grads = [item.grad for item in model.parameters() if item.grad is not None]
+    return [item.clone() for item in (*model.parameters(), *model.buffers(), *grads)]
+
+
+def compare(make: Callable[[], tuple[nn.Module, Call]], width: int) -> dict[str, Any]:
+    """Whether a capture has eager's bits, and both times."""
+    (eager, run_eager), (captured, run) = make(), make()
+    fast = ftax.capture(run, (draw(0, width),))
+    other = 0
+    for seed in range(_STEPS):
+        x = draw(seed, width)
+        wanted, found = [run_eager(x), *read(eager)], [fast(x), *read(captured)]
+        other += not all(map(torch.equal, wanted, found))
+    x = draw(0, width)
+    times: dict[str, list[float]] = {"eager": [], "capture": []}
+    for _ in range(_TURNS):
+        for name, call in (("eager", run_eager), ("capture", fast)):
+            dist.barrier()
+            begin = time.perf_counter()
+            for _ in range(_CALLS):
+                call(x)
+            times[name].append((time.perf_counter() - begin) / _CALLS * 1e6)
+    stats = fast.stats()
+    return {
+        "other": other, "replayed": stats.replayed, "checked": stats.checked,
+        "times_us": {name: statistics.median(values) for name, values in times.items()},
+    }  # fmt: skip
+
+
+def compare_all(width: int) -> dict[str, Any]:
+    """Each kind of call."""
+    return {
+        "ddp": compare(lambda: make_training(width, accumulates=False, views=False), width),
+        "ddp, no_sync": compare(lambda: make_training(width, accumulates=True, views=False), width),
+        "ddp, views": compare(lambda: make_training(width, accumulates=False, views=True), width),
+        "tensor parallel": compare(lambda: make_tensor_parallel(width), width),
+    }
+
+
+def meet_fault(fault: str) -> dict[str, Any]:
+    """On rank 0, what the fault of rank 1 is to it, and after how many seconds."""
+    is_faulty = [False]
+
+    def call(x: Tensor) -> Tensor:
+        y = x + 1
+        if dist.get_rank() == 1 and fault == "is refused":
+            y = y + 0 * y.sum().item()
+        dist.all_reduce(y)
+        if dist.get_rank() == 1 and is_faulty[0] and fault != "is refused":
+            if fault == "dies":
+                os._exit(3)
+            raise ValueError("planted")
+        return y * 2
+
+    with torch.no_grad():
+        x = torch.ones(8)
+        fast = ftax.capture(call, (x,), on_refusal="eager")
+        wanted = torch.full((8,), 8.0)
+        right = all(torch.equal(fast(x), wanted) for _ in range(5))
+        is_faulty[0] = True
+        begin = time.monotonic()
+        try:
+            right &= all(torch.equal(fast(x), wanted) for _ in range(5))
+        except (RuntimeError, ValueError):
+            return {"right": right, "ended_s": time.monotonic() - begin}
+    return {"right": right, "ended_s": 0.0}
+
+
+def run_rank(task: str, rank: int, store: str, width: int) -> None:
+    """What one process of a group does."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(store, _RANKS), rank=rank, world_size=_RANKS,
+        timeout=timedelta(minutes=5),
+    )  # fmt: skip
+    found = compare_all(width) if task == "compare" else meet_fault(task)
+    print(json.dumps(found), flush=True)
+    os._exit(0)  # one process in 50 aborts when it exits with a process group, without ftax too
+
+
+def run_ranks(task: str, width: int) -> dict[str, Any]:
+    """What rank 0 found. Raises if it does not end in time."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--worker", "--task", task, "--width", str(width)]
+        ranks = [
+            subprocess.Popen(
+                [*command, "--rank", str(rank), "--store", str(Path(folder, "store"))],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            for rank in range(_RANKS)
+        ]  # fmt: skip
+        try:
+            output, errors = ranks[0].communicate(timeout=600)
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+    if not output:
+        raise RuntimeError(f"rank 0 of '{task}' found nothing: {errors[-500:]}")
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+def main() -> None:
+    """Run, print, save."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--starts", type=int, default=10, help="of each fault")
+    for name in ("--task", "--store"):
+        parser.add_argument(name, default="", help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        run_rank(options.task, options.rank, options.store, options.width)
+    progress("ranks: bits and times")
+    kinds = run_ranks("compare", options.width)
+    starts: dict[str, list[dict[str, Any]]] = {fault: [] for fault in _FAULTS}
+    for index in range(2 if options.quick else options.starts):
+        for fault, ends in starts.items():
+            progress(f"ranks: start {index + 1} of a rank that {fault}")
+            ends.append(run_ranks(fault, options.width))
+    figures = [
+        figure("steps with other bits", sum(item["other"] for item in kinds.values()), at_most=0),
+        *(
+            figure(f"{name}, eager over capture",
+                   item["times_us"]["eager"] / item["times_us"]["capture"])
+            for name, item in kinds.items()
+        ),
+    ]  # fmt: skip
+    for fault, ends in starts.items():
+        figures += [
+            figure(f"one rank {fault}: starts with wrong results",
+                   sum(not item["right"] for item in ends), at_most=0),
+            figure(f"one rank {fault}: the other ends, latest",
+                   max(item["ended_s"] for item in ends), "s", at_most=_LIMIT_S),
+        ]  # fmt: skip
+    finish(__file__, options, figures, raw={"kinds": kinds, "starts": starts})
+
+
+if __name__ == "__main__":
+    main()
