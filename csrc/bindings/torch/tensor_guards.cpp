@@ -25,6 +25,12 @@ Autograd read_autograd(const c10::TensorImpl& tensor) {
   return {followed, meta->grad_.defined() ? meta->grad_.unsafeGetTensorImpl() : nullptr};
 }
 
+at::Tensor get_gradient(const at::Tensor& tensor) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(
+      tensor.unsafeGetTensorImpl()->autograd_meta());
+  return meta == nullptr ? at::Tensor() : meta->grad_;
+}
+
 // Which hooks these are, in one number; 0 for none. Those of Python share one of C++, with a table
 // of them, which is told by the name of its class: torch does not export what a dynamic_cast needs.
 template <class PythonHook, class Hooks>
@@ -69,6 +75,7 @@ void TensorGuards::add(const at::Tensor& tensor, size_t place, bool gradient, bo
                      static_cast<uint32_t>(layouts_.size()), static_cast<uint32_t>(sizes.size()),
                      place, tensor.dtype(), autograd.requires_grad, strided,
                      gradient ? std::optional(autograd.gradient) : std::nullopt,
+                     Address((gradient ? get_gradient(tensor) : at::Tensor()).getIntrusivePtr()),
                      hooks ? std::optional(mix_hooks(tensor)) : std::nullopt});
   layouts_.insert(layouts_.end(), sizes.begin(), sizes.end());
   layouts_.insert(layouts_.end(), strides.begin(), strides.end());

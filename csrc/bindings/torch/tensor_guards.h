@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
@@ -23,6 +24,8 @@ class TensorGuards {
   [[nodiscard]] py::object read(size_t place) const;
 
  private:
+  using Address = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
   struct State {
     at::Tensor tensor;
     const void* memory;  // of its storage
@@ -32,6 +35,8 @@ class TensorGuards {
     caffe2::TypeMeta dtype;
     bool requires_grad, is_strided;
     std::optional<c10::TensorImpl*> gradient;  // nullptr: it has none
+    // Of the gradient, so that no other one gets its address. It holds no memory of its elements.
+    Address address;
     std::optional<size_t> hooks;
   };
 
