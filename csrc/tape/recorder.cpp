@@ -2,6 +2,7 @@
 // runs, its results into slots after it. See Note [Memory that Python fills] in unwritten_memory.h.
 #include "tape/recorder.h"
 
+#include <ATen/core/class_type.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
