@@ -50,8 +50,10 @@ TABLE = {
     "--cpus": MEASURING - {"trace"} | SEVERAL,
     "--patience": MEASURING - {"trace"} | SEVERAL,
     "--json": MEASURING | {"conform"},
-    "--csv": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor", "show"},
-    "--markdown": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor", "show"},
+    "--csv": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor", "show", "check"},
+    "--markdown": MEASURING
+    | SEVERAL
+    | {"conform", "models", "runtimes", "doctor", "show", "check"},
 }
 COMMANDS = get_command(app).commands
 

@@ -57,7 +57,7 @@ def _find_idle(process: ProcessAccount) -> Findings:
     share = 1 / max(1, window.count)
     syncs = [
         Synchronisation(place, count * share, window.sync_idle[place] * share)
-        for place, count in window.syncs.list_largest()
+        for place, count in window.syncs.rank()
     ]
     return Findings(
         "an iteration" if window.count else "in all",
@@ -97,10 +97,10 @@ def list_lines(times: Sums[tuple[Place, str]], leaves: Sums[tuple[Place, Place]]
     totals = Sums({line: sum(causes.values()) for line, causes in by_line.items()})
     least = 0.005 * sum(totals.values())
     lines = []
-    for line, time in totals.list_largest():
+    for line, time in totals.rank():
         if time <= least:
             break
-        ((cause, _),) = by_line[line].list_largest(1)
-        ((leaf, part),) = below.get(line, Sums({line: 0.0})).list_largest(1)
+        cause, _ = by_line[line].rank()[0]
+        leaf, part = below.get(line, Sums({line: 0.0})).rank()[0]
         lines.append(Line(line, time, cause, leaf, part / time))
     return lines

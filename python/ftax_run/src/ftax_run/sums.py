@@ -24,9 +24,13 @@ class Sums(dict[Key, float]):
         return Sums({key: amount * factor for key, amount in self.items()})
 
     def list_largest(self, count: int | None = None) -> list[tuple[Key, float]]:
-        """So many, the largest first; all without a number. Equal ones, but for how they were added
-        up, are in the order of their names."""
-        return sorted(self.items(), key=lambda item: (-round(item[1], 1), str(item[0])))[:count]
+        """So many, the largest first; all without a number."""
+        return sorted(self.items(), key=lambda item: -item[1])[:count]
+
+    def rank(self) -> list[tuple[Key, float]]:
+        """The largest first. Equal ones, however they were added up, are in the order of their
+        names, so that a record says what the run said."""
+        return sorted(self.items(), key=lambda item: (-round(item[1], 1), str(item[0])))
 
     def keep_largest(self, count: int, rest: Callable[[Key], Key]) -> None:
         """Where there are twice as many, only so many stay; others are added to their ``rest``."""
