@@ -4,6 +4,7 @@ them, and later to read them of its results."""
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -239,7 +240,17 @@ class Reads:
         return Unusable(note), Number(tensor.clone(), convert)
 
     def _note(self, site: Site, line: str, frame: FrameType) -> None:
-        self.used.setdefault(site, Use(line, find_line(frame)))
+        self.used.setdefault(site, Use(line, _find_use(frame)))
+
+
+def _find_use(frame: FrameType) -> str:
+    """The line; of what is logged, that which logs, whatever makes the record (Ray does)."""
+    outer: FrameType | None = frame
+    while outer is not None:
+        if outer.f_code.co_filename == logging.__file__:
+            frame = outer
+        outer = outer.f_back
+    return find_line(frame)
 
 
 def _count_modes() -> int:

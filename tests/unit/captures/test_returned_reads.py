@@ -156,6 +156,24 @@ def print_text(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("alone", "no_grad")
+def test_a_library_that_makes_records_of_logs_is_not_the_line_to_move(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    source = """
+def make_record(*args, **kwargs):
+    bool(args[5][0])
+    return make(*args, **kwargs)
+"""
+    space: dict[str, Any] = {"make": logging.getLogRecordFactory()}
+    exec(compile(source, "/elsewhere/log.py", "exec"), space)
+    monkeypatch.setattr(logging, "_logRecordFactory", space["make_record"])
+    with pytest.raises(
+        ftax.UnsupportedError, match=r"move test_returned_reads\.py:\d+, which prints"
+    ):
+        ftax.capture(log_number, torch.ones(3))
+
+
+@pytest.mark.usefixtures("alone", "no_grad")
 @pytest.mark.parametrize(
     "run", [log_it, log_number, print_item, print_later, print_tensor, print_list, print_text]
 )
