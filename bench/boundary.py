@@ -137,8 +137,7 @@ def take_beside(module: nn.Module, loaded: LoadedModel) -> dict[str, Any]:
     compute_loss(module(*loaded.args, **loaded.kwargs)).backward()
     found: dict[str, Any] = {"eager_bytes": torch.cuda.max_memory_allocated() - before}
     try:
-        by_hand = make_by_hand(copy.deepcopy(module), loaded)
-        found["by_hand"] = lambda: by_hand()
+        found["by_hand"] = make_by_hand(copy.deepcopy(module), loaded)
         graphed = make_graphed(copy.deepcopy(module), loaded)
         found["graphed"] = lambda: compute_loss(graphed()).backward()
     except (RuntimeError, TypeError, ValueError) as error:

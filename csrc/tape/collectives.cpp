@@ -337,7 +337,7 @@ void Collectives::replace(const std::string& name, const Group& group) {
     const BackendPtr real = group->getBackend(device.type());
     const auto type = c10d::ProcessGroup::strToBackendType(real->getBackendName());
     if (group->getBackend(type) == real) {     // by which it can be put back
-      ours->setGroupUid(real->getGroupUid());  // of which the group's name is read
+      ours->setGroupUid(real->getGroupUid());  // the group's name is read of it
       ours->setGroupDesc(real->getGroupDesc());
       ours->open(this, device.type(), real);
       group->setBackend(device.type(), kOurs, ours);

@@ -29,7 +29,7 @@ class OwnInputs {
   std::unordered_set<const c10::StorageImpl*> memory_;
 };
 
-// Each in memory of its own, by few launches.
+// Copies in separate memory, by few launches.
 [[nodiscard]] std::vector<at::Tensor> copy_each(const std::vector<at::Tensor>& tensors);
 
 }  // namespace ftax

@@ -63,7 +63,7 @@ void bind_capture(py::module_& m) {
       .def("give_back", &OwnInputs::give_back, py::arg("given"), py::arg("places"),
            py::call_guard<py::gil_scoped_release>());
   m.def("copy_each", &copy_each, py::arg("tensors"), py::call_guard<py::gil_scoped_release>(),
-        "A copy of each, in memory of its own.");
+        "A copy of each, in separate memory.");
   py::enum_<Collectives::Answer>(m, "Answer")
       .value("alone", Collectives::Answer::kAlone)
       .value("logged", Collectives::Answer::kLogged)

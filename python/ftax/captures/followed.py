@@ -39,7 +39,7 @@ from ftax.captures.passes import (
 )
 from ftax.captures.program import Program, TapeReplay
 from ftax.captures.returned_reads import Call
-from ftax.errors import RunnerError, UnsupportedError
+from ftax.errors import FtaxError, RunnerError, UnsupportedError
 from ftax.tape.equality import find_other_bits, measure_spread
 
 
@@ -205,7 +205,7 @@ class FollowedProgram(Program):
         self.passes.backwards[layout] = backward
         present = [item for item in grads if item is not None]
         for item in self.graphs:
-            with suppress(UnsupportedError):  # its tape runs then
+            with suppress(FtaxError):  # the first backward pass does it then
                 item.add(layout, backward, present)
 
     def _choose_backward(self, layout: Layout, graphs: GraphPasses | None) -> Backward | None:

@@ -41,6 +41,7 @@ class GraphPasses:
         inputs: from which they read.
         saved: by the forward pass, by place as in `Passes.saved`.
         backwards: by the layout of the gradients.
+        memory_bytes: that the graphs work in, and that of inputs.
     """
 
     def __init__(self, workspace: Workspace, passes: Passes, inputs: Sequence[torch.Tensor]):
@@ -66,14 +67,13 @@ class GraphPasses:
         # Of inference mode no more: who goes backward may not be.
         values = [see_memory(i) if i.is_inference() else i for i in outputs[passes.results :]]
         self.saved = dict(zip(passes.saved, values, strict=True))
+        self.memory_bytes = 0
         self.backwards: dict[Layout, Backward] = {}
         for layout, backward in passes.backwards.items():
             self.add(layout, backward, [like.make() for like in passes.drawn])
         check_on_both_inputs(workspace, self._run_both, name="the captured graphs")
 
-    @property
-    def memory_bytes(self) -> int:
-        """That the graphs work in, and that of inputs."""
+    def _count_memory(self) -> int:
         pool = self._memory.choose_pool()
         segments = torch.cuda.memory_snapshot()
         of_graphs = [item["total_size"] for item in segments if item["segment_pool_id"] == pool]
@@ -96,6 +96,7 @@ class GraphPasses:
         refuse_host_outputs(outputs, "this backward pass")
         replay = self._make_replay(captured, outputs)
         self.backwards[layout] = replace(backward, replay=replay)
+        self.memory_bytes = self._count_memory()
 
     def take(self) -> Lease | None:
         """The right to replay; None while a backward pass may still need what is saved."""

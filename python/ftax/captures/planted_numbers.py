@@ -244,7 +244,7 @@ class Reads:
 
 
 def _find_use(frame: FrameType) -> str:
-    """The line; of what is logged, that which logs, whatever makes the record (Ray does)."""
+    """The line; of a number that is logged, the call that logs: Ray makes records in its code."""
     outer: FrameType | None = frame
     while outer is not None:
         if outer.f_code.co_filename == logging.__file__:

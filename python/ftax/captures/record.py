@@ -357,7 +357,7 @@ def _record(
     if keeps_casts:
         state.frozen.append("weights, while torch.autocast keeps what it has cast of them")
     lost = [item for item in written if not state.holds_all((item,), tensors)]
-    if has_buckets:  # of which nothing but C++ knows, and nobody else reads them
+    if has_buckets:  # C++ alone knows and reads them
         lost = [item for item in lost if not is_scratch(tape, item)]
     facts: dict[str, Any] = {
         "signature": signature,

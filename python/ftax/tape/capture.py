@@ -152,7 +152,7 @@ def capture_tape(
         try:
             with enter_stream(stream), torch.inference_mode():
                 first = rehearsal or tape
-                first.run()  # whatever happens only once happens here
+                first.run()  # what happens only once happens here
                 prepare()  # or each run would move a position on, past the end of a cache
                 _rehearse(first)
             prepare()

@@ -33,12 +33,13 @@ def reduce(x: Tensor) -> Tensor:
     return y
 
 
-def refuse(call: Callable[[Tensor], object], match: str, **options: str) -> None:
-    with torch.no_grad(), pytest.raises(ftax.UnsupportedError, match=match):
+def find_refusal(call: Callable[[Tensor], object], **options: str) -> str:
+    with torch.no_grad(), pytest.raises(ftax.UnsupportedError) as refused:
         ftax.capture(call, X, **options)  # type: ignore[arg-type]
     y = torch.ones(2)
     dist.all_reduce(y)  # by the group's own backend again
     assert y.tolist() == [1, 1]
+    return str(refused.value)
 
 
 def test_the_first_call_is_checked() -> None:
@@ -55,8 +56,8 @@ def test_what_a_collective_gives_depends_on_others() -> None:
         dist.all_reduce(total)
         return x / total.item()
 
-    refuse(count, "reads a number")
-    refuse(count, "reads a number", on_host_read="check")
+    assert "reads a number" in find_refusal(count)
+    assert "reads a number" in find_refusal(count, on_host_read="check")
 
 
 def test_lists_of_tensors_have_a_remedy() -> None:
@@ -65,7 +66,7 @@ def test_lists_of_tensors_have_a_remedy() -> None:
         dist.all_gather(parts, x)
         return parts[0]
 
-    refuse(gather, "all_gather_into_tensor")
+    assert "all_gather_into_tensor" in find_refusal(gather)
 
 
 def test_send_and_receive_are_of_pipelines() -> None:
@@ -73,7 +74,7 @@ def test_send_and_receive_are_of_pipelines() -> None:
         dist.group.WORLD.send([x], 0, 0)  # type: ignore[union-attr]
         return x + 1
 
-    refuse(pass_on, "pipeline")
+    assert "pipeline" in find_refusal(pass_on)
 
 
 def test_objects_are_refused() -> None:
@@ -82,7 +83,7 @@ def test_objects_are_refused() -> None:
         dist.all_gather_object(found, "a")
         return x + len(found)
 
-    refuse(collect, "cannot capture collect")
+    assert "cannot capture collect" in find_refusal(collect)
 
 
 def test_two_groups_are_taken_where_each_collective_is_waited_for() -> None:

@@ -1,4 +1,4 @@
-"""Two ranks capture calls that communicate: each decides by itself, and their collectives meet."""
+"""Two ranks capture calls that communicate: each decides alone, and their collectives meet."""
 
 import json
 from typing import Any
