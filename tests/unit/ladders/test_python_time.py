@@ -224,7 +224,9 @@ def test_a_planted_delay_is_its_line_and_all_lines_sum_to_what_the_rungs_say() -
     assert first.name.startswith(f"test_python_time.py:{Spin.forward.__code__.co_firstlineno + 2} ")
     assert (first.kind, first.time_ns) == ("spin", pytest.approx(SPIN_NS, rel=0.1))
     found = compute_python_time(receipt, "module")
-    assert [(row.name, row.calls) for row in found.rows[:2]] == [("spin", 1), ("layers.*", 12)]
+    # The layers and the model itself take about as long: a neighbour may change their order.
+    assert [(row.name, row.calls) for row in found.rows[:1]] == [("spin", 1)]
+    assert [row.calls for row in found.rows if row.name == "layers.*"] == [12]
     assert abs(rest.time_ns) < 0.2 * found.time_ns
 
 
