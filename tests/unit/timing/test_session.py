@@ -200,7 +200,9 @@ def test_ctrl_c_in_the_scope_of_a_runner_ends_the_rounds(end: str, rounds: int) 
         if end == "exit" and len(entered) == 4:
             raise KeyboardInterrupt
 
-    runner = _core.PythonRunner(lambda: None, "callable", scope=scope)
+    runner = _core.PythonRunner(
+        lambda: None, "callable", device="cpu", grad_mode=_core.GradMode.grad, scope=scope
+    )
     result = _core.measure_rounds([runner], make_core_plan(rounds=50, samples=4))
     assert (result.stop_reason, result.runners[0].error) == ("interrupted", "")
     assert len(result.runners[0].values_ns) == rounds
