@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -57,7 +57,7 @@ class BudgetCheck:
         *,
         snapshot: bool = False,
         allow: Sequence[str] = (),
-        **budget: int | Literal["any"],
+        **budget: int | str,
     ) -> dict[str, int]:
         """Count one call of ``step``, and return the counts by name.
 
@@ -67,7 +67,8 @@ class BudgetCheck:
                 ``pytest --ftax-update`` writes.
             allow: host reads, copies and synchronisations at places with one of these texts in
                 them do not count.
-            budget: the most there may be of a count, such as ``host_reads=0``; "any" for no limit.
+            budget: the most there may be of a count, such as ``host_reads=0``; "5 %" for so much
+                more than the baseline, "any" for no limit.
 
         Raises:
             AssertionError: there is more; it says what is new, and where.
@@ -75,7 +76,7 @@ class BudgetCheck:
         """
         __tracebackhide__ = True
         from ftax.budgets.baselines import find_path, make_baseline, read_baseline, write_baseline
-        from ftax.budgets.budget_file import make_budget
+        from ftax.budgets.budget_file import LATENCY, make_budget
         from ftax.budgets.count_step import count
         from ftax.budgets.held import hold
         from ftax.errors import InvalidArgumentError
@@ -87,8 +88,16 @@ class BudgetCheck:
                 "snapshot=True"
             )
         limits = make_budget(budget, allow)
+        if LATENCY in limits.more:
+            raise InvalidArgumentError(
+                "ftax_budget counts in the process of the test: hold a latency by `ftax check`"
+            )
+        if limits.more and not snapshot:
+            raise InvalidArgumentError(
+                "ftax_budget is given a share, and nothing to take it of: give snapshot=True"
+            )
         found = count(
-            step, inputs, Setting(), self._root, with_instructions=limits.needs_instructions
+            step, inputs, Setting(), self._root, with_instructions=limits.asks_for("instructions")
         )
         baseline = None
         if snapshot:

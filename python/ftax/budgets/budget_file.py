@@ -2,7 +2,7 @@
 
     [steps.forward]
     step = "my_package.model:make"
-    budget = {host_reads = 0, operators = 412, python_calls = "any"}
+    budget = {host_reads = 0, operators = 412, python_calls = "any", latency = "5 %"}
     allow = ["stopping.py"]
 
 All else in a table is a field of `ftax.Setting`, such as ``device = "cuda"``.
@@ -10,6 +10,7 @@ All else in a table is a field of `ftax.Setting`, such as ``device = "cuda"``.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,15 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from ftax.budgets.baselines import find_path
-from ftax.budgets.counts import check_kind
+from ftax.budgets.counts import KINDS, check_kind
 from ftax.errors import FtaxError, InvalidArgumentError, check_count, describe_value, suggest
 from ftax.records.fields import FrozenMap
 from ftax.steps.setting import Setting, read_setting
+from ftax.timing.comparison import NEGLIGIBLE
 
 FILE = "ftax.toml"
 FOLDER = "ftax_baselines"  # beside the file
 _RUN = "run"  # a table of `ftax run --budget`
 ANY = "any"  # in the place of a number: as many as there are
+LATENCY = "latency"  # no count: held to a revision alone, by turns
+_SHARE = re.compile(r"(\d{1,4}(?:\.\d{1,4})?) ?%")
 _EXAMPLE = '[steps.forward], and below it step = "my_package.model:make"'
 
 
@@ -34,31 +38,49 @@ class Budget:
     """What a step may do.
 
     Attributes:
-        most: by kind of count, the most there may be; None for as many as there are. All other
-            counts are held to those of the baseline.
+        most: by kind of count, the most there may be; None for as many as there are.
+        more: by kind of count, or `LATENCY`, how much more than the baseline there may be, as a
+            ratio: 0.05 is 5 %. All other counts are held to exactly those of the baseline.
         allow: host reads, copies and synchronisations at places that have one of these texts in
             them do not count.
     """
 
     most: Mapping[str, int | None] = field(default_factory=lambda: FrozenMap({}))
+    more: Mapping[str, float] = field(default_factory=lambda: FrozenMap({}))
     allow: tuple[str, ...] = ()
 
-    @property
-    def needs_instructions(self) -> bool:
-        """Whether instructions, which are not counted unasked, have a limit."""
-        return self.most.get("instructions") is not None
+    def asks_for(self, kind: str) -> bool:
+        """Whether there is a limit of a kind, which may be counted on request alone."""
+        return kind in self.more or self.most.get(kind) is not None
 
     def __post_init__(self) -> None:
         for kind, number in self.most.items():
             check_kind(kind)
             if number is not None:
                 check_count(kind, number, least=0, most=2**63)
+        for kind, more in self.more.items():
+            _check_more(kind, more)
         for text in self.allow:
             if not isinstance(text, str) or not text:
                 raise InvalidArgumentError(
                     f"allow has {describe_value(text)}: give texts that are in a place, such as "
                     '"stopping.py"'
                 )
+
+
+def _check_more(kind: str, more: float) -> None:
+    if kind == LATENCY:
+        if more < NEGLIGIBLE:
+            raise InvalidArgumentError(
+                f'latency is "{100 * more:g} %": a smaller difference than {NEGLIGIBLE:.0%} cannot '
+                'be told; give "1 %" or more'
+            )
+        return
+    check_kind(kind)
+    if not KINDS[kind].is_exact:
+        raise InvalidArgumentError(
+            f'{kind} is "{100 * more:g} %", and is in no baseline: give a number'
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +169,18 @@ def _read_step(name: str, table: Any) -> BudgetedStep:
         raise InvalidArgumentError(f"steps.{name}: {error}") from error
 
 
-def make_budget(most: Mapping[str, Any], allow: Sequence[str]) -> Budget:
-    """Of numbers, and "any" where there is no limit."""
-    numbers = {kind: None if number == ANY else number for kind, number in most.items()}
-    return Budget(most=FrozenMap(numbers), allow=tuple(allow))
+def make_budget(given: Mapping[str, Any], allow: Sequence[str]) -> Budget:
+    """Of numbers, of shares of the baseline such as "5 %", and "any" where there is no limit."""
+    most: dict[str, Any] = {}
+    more: dict[str, float] = {}
+    for kind, limit in given.items():
+        if isinstance(limit, str) and (share := _SHARE.fullmatch(limit)):
+            more[kind] = float(share[1]) / 100
+        elif kind != LATENCY:
+            most[kind] = None if limit == ANY else limit
+        elif limit != ANY:
+            raise InvalidArgumentError(
+                f"latency is {describe_value(limit)}: give how much slower than the revision of "
+                '--base it may be, such as "5 %"'
+            )
+    return Budget(most=FrozenMap(most), more=FrozenMap(more), allow=tuple(allow))

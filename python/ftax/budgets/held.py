@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -22,7 +23,7 @@ class Held:
 
     Attributes:
         most: what it may be; None if nothing says so.
-        source: what says so: "budget", "baseline" or a git revision.
+        source: what says so: "budget", "baseline" or a git revision, and what may be added to it.
         verdict: "below" is within, and less than the baseline; "cannot tell": more than it, but the
             count is not exact, or the baseline is of another setting.
         new: what there is more of than in the baseline; all that was counted where that is nothing.
@@ -43,14 +44,28 @@ class Held:
         """Whether there are more than there may be, certain or not."""
         return self.most is not None and self.measured is not None and self.measured > self.most
 
+    @property
+    def words(self) -> str:
+        """What was counted."""
+        return KINDS[self.kind].words
+
+    @property
+    def limit(self) -> str:
+        """``5 (baseline)``; "" if there is none."""
+        return "" if self.most is None else f"{self.most:,} ({self.source})"
+
+    @property
+    def got(self) -> str:
+        """What was counted; "" if nothing was."""
+        return "" if self.measured is None else f"{self.measured:,}"
+
     def describe(self) -> str:
         """``host reads: expected at most 0 (budget), got 1``."""
-        words = KINDS[self.kind].words
+        limit = f"expected at most {self.limit}, " if self.limit else ""
         if self.measured is None:
-            return f"{words}: expected at most {self.most} ({self.source}), {self.problem}"
-        limit = "" if self.most is None else f"expected at most {self.most:,} ({self.source}), "
+            return f"{self.words}: {limit}{self.problem}"
         why = f"; {self.problem}" if self.problem else ""
-        return f"{words}: {limit}got {self.measured:,}{why}"
+        return f"{self.words}: {limit}got {self.got}{why}"
 
     def list_places(self) -> Iterator[str]:
         """What is new, and below it the line: ``at model.py:12 in forward: +1 aten::add``."""
@@ -80,7 +95,10 @@ def hold(name: str, counts: Counts, budget: Budget, baseline: Baseline | None) -
     kinds = [
         kind
         for kind in KINDS
-        if kind in counts.tallies or kind in budget.most or (baseline and kind in baseline.facts)
+        if kind in counts.tallies
+        or kind in budget.most
+        or kind in budget.more
+        or (baseline and kind in baseline.facts)
     ]
     return [_hold(name, kind, counts, budget, baseline) for kind in kinds]
 
@@ -96,6 +114,9 @@ def _hold(name: str, kind: str, counts: Counts, budget: Budget, baseline: Baseli
     most, source = known, "" if baseline is None or known is None else baseline.source
     if kind in budget.most:
         most, source = budget.most[kind], "budget"
+    elif known is not None and kind in budget.more:
+        more = budget.more[kind]
+        most, source = _add_share(known, more), f"{source} + {100 * more:g} %"
     held = Held(step=name, kind=kind, measured=None if tally is None else tally.total, most=most,
                 source=source, verdict="no budget")  # fmt: skip
     if tally is not None and tally.problem and (most is not None or source == ""):
@@ -110,6 +131,11 @@ def _hold(name: str, kind: str, counts: Counts, budget: Budget, baseline: Baseli
     if source != "budget" and (other := find_other_setting(kind, counts.setting, baseline)):
         return replace(held, verdict="cannot tell", problem=other)
     return replace(held, verdict="breach")
+
+
+def _add_share(number: int, share: float) -> int:
+    """In whole numbers; what floating point lacks of one is one."""
+    return math.floor(round(number * (1 + share), 6))
 
 
 def _say_why_not(kind: str) -> str:

@@ -11,22 +11,26 @@ import functools
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ftax.budgets.baselines import Baseline, make_baseline, read_baseline, write_baseline
-from ftax.budgets.budget_file import BudgetedStep, BudgetFile
+from ftax.budgets.budget_file import LATENCY, BudgetedStep, BudgetFile
 from ftax.budgets.count_step import count
 from ftax.budgets.counts import KINDS, Counts
 from ftax.budgets.held import Held, find_other_setting, hold
 from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, UnsupportedError, attempt
+from ftax.ladders.pairs import DURATION_S, PairSide
 from ftax.steps.revision import Revision, check_origin, list_own_path, suggest_setup
 from ftax.steps.setting import Setting
 from ftax.timing.plan import Progress
 from ftax.workers.child import Line
 from ftax.workers.forks import Fork
 from ftax.workers.process import Worker, make_error
+
+if TYPE_CHECKING:
+    from ftax.budgets.latency import HeldLatency
 
 _LIMIT_S = 3600.0  # of one step
 _HASH_SEED = "0"
@@ -47,14 +51,18 @@ class Checked:
     ``notes`` are what to know of its baseline."""
 
     step: BudgetedStep
-    held: tuple[Held, ...] = ()
+    held: tuple[Held | HeldLatency, ...] = ()
     error: FtaxError | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing says what it may do."""
-        return self.error is None and all(item.source == "" for item in self.held)
+        """Whether nothing says what it may do, or a budget is a share of a baseline that lacks."""
+        more = self.step.budget.more
+        return self.error is None and (
+            all(item.source == "" for item in self.held)
+            or any(item.verdict == "no budget" and item.kind in more for item in self.held)
+        )
 
     @property
     def cannot_tell(self) -> bool:
@@ -70,10 +78,15 @@ def check(
     *,
     update: bool = False,
     base: Revision | None = None,
+    duration_s: float = DURATION_S,
     progress: Progress | None = None,
 ) -> list[Checked]:
     """Each step, held to its budget and its baseline; or, with ``base``, to what it does at that
-    revision. ``update``: the baseline is what was counted now."""
+    revision. ``update``: the baseline is what was counted now.
+
+    Where a budget names a latency, it is measured once all is counted, for ``duration_s`` at most,
+    unless baselines are updated.
+    """
     trees = [Tree(file.folder, (*(list_own_path(base) if base else ()), *sys.path))]
     if base is not None:
         trees.append(Tree(_find_folder(file.folder, base), (*base.path, *sys.path), base))
@@ -94,7 +107,32 @@ def check(
             continue
         held = hold(step.name, found, step.budget, baseline)
         checked.append(Checked(step=step, held=tuple(held), notes=_list_notes(found, baseline)))
-    return checked
+    if update:
+        return checked
+    return [_add_latency(item, trees, duration_s, progress) for item in checked]
+
+
+def _add_latency(
+    checked: Checked, trees: Sequence[Tree], duration_s: float, progress: Progress | None
+) -> Checked:
+    step = checked.step
+    if checked.error is not None or LATENCY not in step.budget.more:
+        return checked
+    from ftax.budgets.latency import hold_latency  # which imports what else needs not
+
+    sides = [
+        PairSide(
+            model=step.step,
+            label=tree.revision.ref if tree.revision else "now",
+            path=(str(tree.folder), *tree.path),
+            revision=tree.revision,
+            folder=str(tree.folder),
+            setting=step.setting,
+        )
+        for tree in reversed(trees)
+    ]
+    held = hold_latency(step.name, step.budget.more[LATENCY], sides, duration_s, progress)
+    return replace(checked, held=(*checked.held, held), notes=(*checked.notes, *held.notes))
 
 
 def _find_folder(folder: Path, base: Revision) -> Path:
@@ -118,7 +156,7 @@ def _list_notes(counts: Counts, baseline: Baseline | None) -> tuple[str, ...]:
     """Where the baseline is of another setting, each such setting once."""
     if baseline is None:
         return ()
-    kinds = [kind for kind in KINDS if kind in counts.tallies]
+    kinds = [kind for kind in KINDS if kind in counts.tallies and kind in baseline.facts]
     found = [find_other_setting(kind, counts.setting, baseline) for kind in kinds]
     return tuple(dict.fromkeys(filter(None, found)))
 
@@ -145,7 +183,7 @@ def _ask(worker: Worker, step: BudgetedStep, tree: Tree) -> Counts | FtaxError:
     worker.send(
         {
             "step": step.step, "setting": step.setting.to_dict(),
-            "with_instructions": step.budget.needs_instructions,
+            "with_instructions": step.budget.asks_for("instructions"),
             "folder": str(tree.folder), "path": list(tree.path),
             "revision": asdict(tree.revision) if tree.revision else None,
         }

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from ftax.budgets.run_check import Checked
 
 
-@o.takes(output=o.make_form)
+@o.takes(
+    plan=o.some_of(o.make_plan, ("duration",), duration="55 for each step whose latency is held"),
+    output=o.make_form,
+)
 def check(
     names: Annotated[
         list[str] | None, typer.Argument(help="Steps of the file; left out, all of them.")
@@ -44,9 +47,13 @@ def check(
         typer.Option(help="Write JUnit XML here, a test case a count.", callback=o.check_output),
     ] = None,
     *,
+    plan: o.PlanChanges,
     output: o.Output,
 ) -> None:
-    """Count operators, host reads, allocations, ... of steps, and hold them to their budgets."""
+    """Count operators, host reads, allocations, ... of steps, and hold them to their budgets.
+
+    A latency is measured where a budget names one, with --base alone.
+    """
     from ftax.budgets.budget_file import read_budget_file
     from ftax.budgets.run_check import check as run_checks
     from ftax.records.whole_file import write_whole
@@ -57,8 +64,9 @@ def check(
         raise InvalidArgumentError(
             "--update writes baselines, and --base needs none: leave one out"
         )
-    if setup and not base:
-        raise InvalidArgumentError("--setup is given without --base: leave it out")
+    for option, given in (("setup", setup), ("duration", plan)):
+        if given and not base:
+            raise InvalidArgumentError(f"--{option} is given without --base: leave it out")
     budgets = read_budget_file(file)
     steps = budgets.choose(names or [])
     with hold():
@@ -67,7 +75,7 @@ def check(
             check_out(base, setup) if base else nullcontext() as revision,
         ):
             checked = interruptible(
-                run_checks, budgets, steps, update=update, base=revision, progress=progress
+                run_checks, budgets, steps, update=update, base=revision, progress=progress, **plan
             )
         if junit is not None:
             write_whole(junit, write_junit(checked))

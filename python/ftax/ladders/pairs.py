@@ -55,6 +55,7 @@ class PairSide:
         path: where its modules are found: in the place of Python's own folders, and after them if
             it is another Python; () for what Python has.
         revision: the git revision that its code has to come from.
+        folder: where it runs; "" for the folder of the revision, or of this process.
         python: another interpreter to run it in; "" for this one.
     """
 
@@ -65,6 +66,7 @@ class PairSide:
     pickled: str = ""
     path: tuple[str, ...] = ()
     revision: Revision | None = None
+    folder: str = ""
     python: str = ""
     setting: Setting = field(default_factory=Setting)
 
@@ -243,8 +245,9 @@ def _build(side: PairSide) -> tuple[MeasuredModel, list[Candidate]]:
     if side.path:
         own = [folder for folder in sys.path if folder != os.getcwd()] if side.python else []
         sys.path[:] = [*own, *side.path]
-    if side.revision:
-        os.chdir(side.revision.folder)
+    folder = side.folder or (side.revision.folder if side.revision else "")
+    if folder:
+        os.chdir(folder)
     model, inputs = _read_pickled(side.pickled) if side.pickled else (side.model, None)
     try:
         made = prepare(model, inputs, None, side.setting, runtime=side.runtime, hosts=(side.host,))

@@ -35,7 +35,7 @@ DEFAULT_CONFIDENCE = 0.99
 # By how much two processes of the same code differ, as a ratio: below it, what was not measured by
 # turns has no verdict.
 PROCESSES_DIFFER = 0.05
-_NEGLIGIBLE = 0.01  # what pairs by turns may differ by and be neither faster nor slower
+NEGLIGIBLE = 0.01  # what pairs by turns may differ by and be neither faster nor slower
 SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
 _PLURALS = {"round": "rounds", "process": "processes"}
 _MOST_NEEDED = 1000  # pairs
@@ -158,7 +158,7 @@ class Comparison(Result):
         if self.units_a < FEWEST_PAIRS:
             return None
         away = abs(math.log(self.ratio))
-        wanted = max(away - math.log1p(_NEGLIGIBLE), math.log1p(self.margin) - away)
+        wanted = max(away - math.log1p(NEGLIGIBLE), math.log1p(self.margin) - away)
         half_width = (math.log(high) - math.log(low)) / 2
         needed = self.units_a * (half_width / wanted) ** 2
         return max(self.units_a + 1, math.ceil(needed)) if needed < _MOST_NEEDED else None
@@ -259,7 +259,7 @@ def compare_sides(
     """The comparison of two sides; where their medians and their means disagree on the ratio by
     more than the margin, that of their means: calls that are rare and slow are paid for too."""
     by_turns = unit == "pair"
-    least = min(margin, _NEGLIGIBLE) if by_turns else PROCESSES_DIFFER
+    least = min(margin, NEGLIGIBLE) if by_turns else PROCESSES_DIFFER
     test = functools.partial(
         compare_values, margin=margin, confidence=confidence, paired=paired, least=least
     )

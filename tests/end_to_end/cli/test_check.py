@@ -12,6 +12,7 @@ import pytest
 from ftax.cli import ending
 from ftax.cli.commands import app
 from support.forks import run_command
+from support.records import make_measurement
 
 ROOT = Path(__file__).parents[3]
 MODEL = """\
@@ -49,6 +50,7 @@ budget = {host_reads = 0}
 [steps.train]
 step = "budgeted.py:train"
 """
+TIMED = "[steps.forward]\nstep = 'budgeted.py:make'\nthreads = 1\nbudget = {latency = '5 %'}\n"
 
 
 @pytest.fixture
@@ -84,6 +86,14 @@ def change(project, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
+
+
+def commit(project):
+    for command in (
+        ("init", "-q"), ("add", "."),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"),
+    ):  # fmt: skip
+        subprocess.run(["git", *command], cwd=project, check=True)
 
 
 def test_from_the_first_run_to_a_breach(project, run):
@@ -125,11 +135,7 @@ def test_less_than_a_baseline_is_told_and_no_breach(project, run):
 
 
 def test_a_revision_needs_no_baseline(project, run):
-    for command in (
-        ("init", "-q"), ("add", "."),
-        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first"),
-    ):  # fmt: skip
-        subprocess.run(["git", *command], cwd=project, check=True)
+    commit(project)
     assert run(project, "--base", "HEAD").returncode == 0
     change(project, "loss.backward()", "loss.backward()\n        loss = loss * 1")
     found = run(project, "--base", "HEAD")
@@ -139,6 +145,52 @@ def test_a_revision_needs_no_baseline(project, run):
         "at budgeted.py:15 in train.<locals>.step: +1 aten::mul.Tensor\n      loss = loss * 1"
         in found.out
     )
+
+
+def test_a_latency_is_held_to_a_revision_by_turns(project, run, monkeypatch):
+    (project / "ftax.toml").write_text(TIMED)
+    commit(project)
+    seen = []
+
+    def run_pair(sides, plan):
+        seen.append((sides, plan.process_index))
+        return [
+            make_measurement([level] * 5, index=plan.process_index, checks={"rounds_a_turn": 5})
+            for level in (100_000, 120_000)
+        ]
+
+    monkeypatch.setattr("ftax.ladders.pairs._run_pair", run_pair)
+    found = run(project, "--base", "HEAD", "--duration", "0.1", "--junit", "junit.xml")
+    assert found.returncode == 1, found.err
+    assert re.search(r"latency +\+5 % \(HEAD\) +\+20.0 % +breach", found.out)
+    assert "latency: expected at most +5 % (HEAD); now against HEAD: slower" in found.out
+    case = ElementTree.parse(project / "junit.xml").getroot().find("testcase[@name='latency']")
+    assert "+20.0%" in case.find("failure").get("message")
+    (base, now), _ = seen[0]
+    assert [side.setting.threads for side in (base, now)] == [1, 1]
+    assert now.folder == str(project) != base.folder == base.path[0]
+    assert [number for _, number in seen] == [0, 1, 2, 3, 4]
+
+
+def test_a_latency_without_a_revision_cannot_be_told(project, run):
+    (project / "ftax.toml").write_text(TIMED)
+    assert run(project, "--update").returncode == 0
+    found = run(project)
+    assert found.returncode == 5
+    assert "there is nothing to compare with: give --base REF" in found.out
+
+
+@pytest.mark.slow
+def test_a_slower_step_is_found_by_the_whole_command(project, run):
+    """Five pairs of processes import torch."""
+    (project / "sub").mkdir()
+    (project / "sub" / "ftax.toml").write_text(TIMED)
+    (project / "budgeted.py").rename(project / "sub" / "budgeted.py")
+    commit(project)
+    change(project / "sub", "    y = x * 2", "    for _ in range(20):\n        y = x * 2")
+    found = run(project, "--file", "sub/ftax.toml", "--base", "HEAD", "--duration", "1")
+    assert found.returncode == 1, found.out + found.err
+    assert re.search(r"latency +\+5 % \(HEAD\) +\+\d+.\d % +breach", found.out)
 
 
 def test_a_step_that_fails_costs_the_others_nothing(project, run):
@@ -159,6 +211,7 @@ def test_a_summary_in_markdown(project, run):
     [
         (("--base", "HEAD", "--update"), "leave one out"),
         (("--setup", "true"), "--setup is given without --base"),
+        (("--duration", "9"), "--duration is given without --base"),
         (("backward",), "there is no step 'backward'"),
         (("--file", "other.toml"), "there is no other.toml: write one"),
         (("--junit", "no/where.xml"), "there is no folder no"),

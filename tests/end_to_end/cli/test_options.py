@@ -44,7 +44,7 @@ TABLE = {
     "--mode": {"bench", "compare"},
     "--warmup": MEASURING - {"trace"} | SEVERAL,
     "--rounds": MEASURING - {"trace"} | SEVERAL,
-    "--duration": MEASURING - {"trace"} | SEVERAL,
+    "--duration": MEASURING - {"trace"} | SEVERAL | {"check"},
     "--precision": MEASURING - {"trace", "knee"} | SEVERAL,
     "--seed": MEASURING - {"trace"} | SEVERAL,
     "--cpus": MEASURING - {"trace"} | SEVERAL,
@@ -238,6 +238,7 @@ WORK = {
     "ops": (("bert-1x64",), "ftax.ladders.tax.load"),
     "paper": (("fig1", "--device", "cpu", "--no-draw"), "ftax.sweeps.sweep.lock_folder"),
     "conform": ((__file__,), "ftax.runtimes.plugins.conform.suite.load"),
+    "check": ((), "ftax.steps.revision.check_out"),
 }
 NUMBERS = [
     (command.name, (option.param_decls or [f"--{name.replace('_', '-')}"])[0], kind)

@@ -13,7 +13,7 @@ step = "my_package.model:make"
 step = "llama-160m"
 tiny = true
 allow = ["stopping.py"]
-budget = {host_reads = 0, python_calls = "any"}
+budget = {host_reads = 0, python_calls = "any", operators = "2.5%", latency = "5 %"}
 """
 
 
@@ -31,6 +31,7 @@ def test_steps_with_their_settings_and_budgets(tmp_path):
     )  # fmt: skip
     assert decode.setting.tiny
     assert dict(decode.budget.most) == {"host_reads": 0, "python_calls": None}
+    assert dict(decode.budget.more) == {"operators": 0.025, "latency": 0.05}
     assert decode.budget.allow == ("stopping.py",)
     assert found.find_baseline(decode) == tmp_path / "ftax_baselines" / "decode.txt"
     assert found.choose(["decode"]) == [decode]
@@ -49,6 +50,14 @@ def test_steps_with_their_settings_and_budgets(tmp_path):
         ("[steps.a]\nstep = 'm:make'\nbudget = {operator = 3}", "'operator' is not counted"),
         ("[steps.a]\nstep = 'm:make'\nbudget = {operators = -1}", "operators is -1"),
         ("[steps.a]\nstep = 'm:make'\nbudget = {operators = true}", "operators is True"),
+        (
+            "[steps.a]\nstep = 'm:make'\nbudget = {latency = '200 us'}",
+            "latency is '200 us': give how",
+        ),
+        ("[steps.a]\nstep = 'm:make'\nbudget = {latency = 200}", "latency is 200: give how much"),
+        ("[steps.a]\nstep = 'm:make'\nbudget = {latency = '0.5 %'}", 'give "1 %" or more'),
+        ("[steps.a]\nstep = 'm:make'\nbudget = {instructions = '1 %'}", "is in no baseline"),
+        ("[steps.a]\nstep = 'm:make'\nbudget = {operators = 'x %'}", "operators is 'x %'"),
         ("[steps.a]\nstep = 'm:make'\nallow = [3]", "allow has 3"),
         ("[steps.a]\nstep = 'm:make'\ndevice = 'tpu'", "steps.a: device is 'tpu'"),
         ("[steps.'../a']\nstep = 'm:make'", "a step is called '../a'"),

@@ -111,3 +111,24 @@ def test_what_is_not_counted_here_cannot_be_told():
     held = judge(make_counts(), make_budget({"kernels": 5}, ()))["kernels"]
     assert held.verdict == "cannot tell"
     assert held.describe() == "kernels: expected at most 5 (budget), and CUPTI saw no GPU in it"
+
+
+@pytest.mark.parametrize(
+    ("share", "most", "verdict"),
+    [("0 %", 20, "breach"), ("10%", 22, "breach"), ("15 %", 23, "within"), ("any", None, None)],
+)
+def test_a_share_is_how_much_more_than_the_baseline_there_may_be(share, most, verdict):
+    held = judge(make_counts(23), make_budget({"operators": share}, ()), make_counts(20))
+    assert held["operators"].most == most
+    assert held["operators"].verdict == (verdict or "no budget")
+    if verdict == "breach":
+        words = (
+            f"operator calls: expected at most {most} (baseline + {share.rstrip(' %')} %), got 23"
+        )
+        assert held["operators"].describe() == words
+        assert [fact.count for fact in held["operators"].new] == [3]
+
+
+def test_a_share_of_no_baseline_is_no_budget_yet():
+    held = judge(make_counts(2), make_budget({"operators": "5 %"}, ()))["operators"]
+    assert (held.verdict, held.source) == ("no budget", "")

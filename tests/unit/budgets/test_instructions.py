@@ -69,7 +69,7 @@ def test_where_they_are_not_counted_it_cannot_be_told(monkeypatch):
 
     monkeypatch.setattr(instructions, "_open", refuse)
     budget = make_budget({"instructions": 10}, ())
-    assert budget.needs_instructions
+    assert budget.asks_for("instructions")
     held = hold("step", count_here(with_instructions=True), budget, None)
     (found,) = [item for item in held if item.kind == "instructions"]
     assert found.verdict == "cannot tell"

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 from ftax.budgets.budget_file import FILE, FOLDER
-from ftax.budgets.counts import KINDS
-from ftax.budgets.held import Held
 from ftax.budgets.run_check import Checked
 from ftax.errors import describe
 from ftax.reports.table import Printout, Rows
@@ -38,20 +36,13 @@ def _list_rows(checked: Checked) -> Iterator[tuple[str, ...]]:
     if checked.error is not None:
         yield name, _NO_NUMBER, _NO_NUMBER, _NO_NUMBER, _say_error(checked)
     for held in checked.held:
-        if held.measured or held.most or held.source == "budget":
-            yield name, KINDS[held.kind].words, _say_limit(held), _say(held.measured), held.verdict
+        if held.measured or held.most or held.source == "budget" or held.verdict == "cannot tell":
+            texts = (held.words, held.limit or _NO_NUMBER, held.got or _NO_NUMBER)
+            yield name, *texts, held.verdict
 
 
 def _say_error(checked: Checked) -> str:
     return "cannot tell" if checked.cannot_tell else "failed"
-
-
-def _say_limit(held: Held) -> str:
-    return _NO_NUMBER if held.most is None else f"{held.most:,} ({held.source})"
-
-
-def _say(number: int | None) -> str:
-    return _NO_NUMBER if number is None else f"{number:,}"
 
 
 def _list_notes(checked: Checked) -> Iterator[str]:
@@ -70,7 +61,7 @@ def _list_remedies(checked: Sequence[Checked]) -> Iterator[str]:
     over = {item.source for item in held if item.verdict == "breach"}
     if "budget" in over:
         yield f"Over a budget: take it out again, or raise the number in {FILE} if it is meant."
-    if "baseline" in over:
+    if any(source.startswith("baseline") for source in over):
         yield f"More than the baseline: take it out again; if it is meant, {_UPDATE}."
     elif any(item.verdict == "below" for item in held):
         yield f"Less than the baseline: {_UPDATE}."
@@ -95,8 +86,7 @@ def write_junit(checked: Sequence[Checked]) -> bytes:
             ElementTree.SubElement(case, "error", message=_clean(describe(item.error)))
             errors += 1
         for held in item.held:
-            words = KINDS[held.kind].words
-            case = ElementTree.SubElement(suite, "testcase", classname=name, name=words)
+            case = ElementTree.SubElement(suite, "testcase", classname=name, name=held.words)
             if held.verdict in ("breach", "cannot tell"):
                 what = ElementTree.SubElement(case, "failure", message=_clean(held.describe()))
                 what.text = _clean("\n".join(held.list_places()))
