@@ -252,7 +252,8 @@ def _record(
         keep_gradients(leaves),
     ):
         loaded = load_step(step, Setting(), None)
-        module = loaded.module
+        module = loaded.step
+        assert module is not None
         if objects := _find_written_objects((args, kwargs), module.written, is_data):
             raise _WritesObjects(objects)
         chosen = _choose_kind(options.kind, loaded.device)

@@ -19,7 +19,6 @@ from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.compilers.torch_compile import find_compilation
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model, flatten_outputs
-from ftax.steps.step_module import StepModule
 from ftax.timing.candidate import Candidate, Host, Preparation
 
 
@@ -28,8 +27,8 @@ def prepare_capture(workspace: Workspace, host: Host) -> Candidate:
     loaded = workspace.loaded
     start = time.perf_counter()
     with loaded.guard():
-        if isinstance(loaded.module, StepModule):
-            step = loaded.module.step
+        if loaded.step is not None:
+            step = loaded.step.step
             captured = capture(step, **_find_keywords(step.function))
         else:
             captured = capture(

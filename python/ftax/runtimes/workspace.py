@@ -28,7 +28,6 @@ from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.random_states import random_states_as_operators
-from ftax.steps.step_module import StepModule
 from ftax.tape.calls import describe_place
 from ftax.tape.capture import CapturedGraph, capture
 from ftax.tape.equality import Spread, allow_unsteady, compare_outputs
@@ -141,8 +140,8 @@ class Workspace:
         try:
             return make_tape(self.loaded)
         except UnsupportedError as error:
-            module = self.loaded.module
-            if not isinstance(module, StepModule) or not _sets_random_states(self.loaded):
+            step = self.loaded.step
+            if step is None or not _sets_random_states(self.loaded):
                 raise
             if self.loaded.device != "cpu":
                 raise UnsupportedError(
@@ -151,7 +150,7 @@ class Workspace:
                     "recorded: give checkpoint preserve_rng_state=False where nothing draws, or "
                     f"take dropout out of what is checkpointed ({error})"
                 ) from error
-            module.records_random_states = True
+            step.records_random_states = True
         return make_tape(self.loaded)
 
     @property

@@ -6,7 +6,7 @@ on a GPU has the rounded weights of fp32 on a CPU, in every process.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -33,8 +33,6 @@ from ftax.steps.weights import (
     fill_weights,
     seeded_rng,
 )
-
-_Loaded = TypeVar("_Loaded", bound=LoadedModel)
 
 
 def build_random_module(
@@ -93,7 +91,6 @@ def finish_built_model(
         pair = pair_user_inputs(given.at(setting), device, setting.seed)
         batch, sequence = resolve_user_sizes(setting, pair)
     return make_loaded(
-        LoadedModel,
         module,
         pair,
         replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
@@ -113,19 +110,18 @@ def finish_built_model(
 
 
 def make_loaded(
-    make: type[_Loaded],
     module: nn.Module,
     pair: InputPair,
     setting: Setting,
     *,
     warnings: tuple[str, ...] = (),
     **own: Any,
-) -> _Loaded:
+) -> LoadedModel:
     """The module with its inputs, and ``own`` fields; a shared parameter counts once. What autocast
     of the caller's computes in is an option: other work than without it."""
     if kinds := _list_autocast():
         own["options"] = {**own.get("options", {}), "autocast": ", ".join(kinds)}
-    return make(
+    return LoadedModel(
         module=module,
         pair=pair,
         setting=setting,

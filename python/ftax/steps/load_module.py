@@ -38,7 +38,6 @@ def load_module(module: nn.Module, setting: Setting, given: Given | None) -> Loa
     pair = pair_user_inputs(sized, device, setting.seed)
     batch, sequence = resolve_user_sizes(setting, pair)
     return make_loaded(
-        LoadedModel,
         module,
         pair,
         replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),

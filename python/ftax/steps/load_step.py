@@ -18,7 +18,7 @@ from ftax.steps.build import make_loaded, pair_user_inputs, refuse_variant, reso
 from ftax.steps.input_trees import flatten_tensors, list_leaves
 from ftax.steps.inputs import InputPair, repeat_input
 from ftax.steps.load_module import resolve_device, resolve_dtype
-from ftax.steps.loaded import LoadedModel, LoadedStep
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, find_tensors
 from ftax.steps.setting import GradMode, Setting, read_grad_mode
 from ftax.steps.state import keep_generators
@@ -33,7 +33,7 @@ _ONE_INPUT = (
 )
 
 
-def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedStep:
+def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     """``step`` as it is measured.
 
     Raises:
@@ -51,7 +51,6 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedStep:
         if isinstance(leaf, Iterator) and step.kind != "call":
             refuse_iterator("inputs", path, leaf)
     loaded = make_loaded(
-        LoadedStep,
         module,
         repeat_input(args, kwargs),
         setting,
