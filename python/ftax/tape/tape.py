@@ -21,6 +21,7 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError, RunnerError, UnsupportedError, describe, say_count
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.module_calls import Call
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.random_states import list_own_generators
 from ftax.steps.state import Snapshot, keep_torch_generators
@@ -34,7 +35,6 @@ from ftax.tape.equality import (
     measure_spread,
 )
 from ftax.tape.recording import (
-    Call,
     Observer,
     dispatch_key_works,
     find_host_reads,
