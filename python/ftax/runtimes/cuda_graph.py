@@ -212,10 +212,10 @@ def capture_request(
     return graph, outputs, random
 
 
-def require_cuda_build() -> None:
-    """Raise UnavailableError if this ftax cannot launch graphs."""
+def require_cuda_build(what: str = "CUDA graphs need") -> None:
+    """Raise UnavailableError if this ftax was built without its CUDA parts."""
     if not hasattr(_core, "GraphRunner"):
         raise UnavailableError(
-            "this ftax was built without its CUDA parts: install nvcc or set CUDA_HOME, then "
-            "`pip install --no-build-isolation --force-reinstall ftax`"
+            f"{what} the CUDA parts of ftax, which this build lacks: install nvcc or set "
+            "CUDA_HOME, then `pip install --no-build-isolation --force-reinstall ftax`"
         )

@@ -18,6 +18,7 @@ from typing import Any
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError, name_faults
 from ftax.runtimes.candidates import check_both_inputs, check_later, draws_random
+from ftax.runtimes.cuda_graph import require_cuda_build
 from ftax.runtimes.transfers import add_transfers
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Host
@@ -153,11 +154,7 @@ def _is_exported(prepared: Candidate) -> bool:
 
 def _make_cold(prepared: Candidate) -> Candidate:
     """The same, with the GPU's L2 flushed before each request, outside its time."""
-    if not hasattr(_core, "ColdRunner"):
-        raise UnavailableError(
-            "cold needs the CUDA parts of ftax, which this build lacks; reinstall ftax where a "
-            "CUDA torch and nvcc are"
-        )
+    require_cuda_build("cold needs")
     options = {**prepared.options, "cold": True}
     return replace(prepared, runner=_core.ColdRunner(prepared.runner), options=options)
 

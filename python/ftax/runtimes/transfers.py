@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ftax import _core
-from ftax.errors import UnavailableError
+from ftax.runtimes.cuda_graph import require_cuda_build
 from ftax.timing.candidate import Candidate
 
 if TYPE_CHECKING:
@@ -26,11 +26,7 @@ def add_transfers(workspace: Workspace, prepared: Candidate) -> Candidate:
 
     Raises UnavailableError in a build without CUDA parts.
     """
-    if not hasattr(_core, "TransferRunner"):
-        raise UnavailableError(
-            "transfers need the CUDA parts of ftax, which this build lacks; reinstall ftax where a "
-            "CUDA torch and nvcc are"
-        )
+    require_cuda_build("transfers need")
     buffers = prepared.buffers
     read = buffers.inputs if buffers else workspace.loaded.flat_inputs()
     written = buffers.outputs if buffers else workspace.reference

@@ -6,19 +6,22 @@ back, so that it can take turns with what has all threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import torch
 
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import core_grad_mode, drive_python, replay_mode
+from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import use_threads
 from ftax.tape.recording import observe
 from ftax.tape.tape import (
     COMPILED,
-    explain_other_outputs,
     make_tape_with_autograd,
     preserve_state,
 )
@@ -63,17 +66,8 @@ def prepare_library(workspace: Workspace, host: Host) -> Candidate:
 
 def prepare_one_thread(workspace: Workspace, host: Host) -> Candidate:
     """The model itself on one thread."""
-    return prepare_call(workspace, "eager-one-thread", workspace.loaded.bind(), _one_thread)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    on_one = functools.partial(use_threads, 1)
+    return prepare_call(workspace, "eager-one-thread", workspace.loaded.bind(), on_one)
 
 
 def prepare_call(
@@ -180,18 +174,13 @@ def _check_flat(workspace: Workspace) -> Checks:
             f"the flat program makes {len(sequence)} operator calls that are not the tape's "
             f"{len(workspace.taped.tape.operators)}; please report the model"
         )
-    found = []
-    for second, inputs, reference in (
-        (False, loaded.flat_inputs(), workspace.reference),
-        (True, loaded.flat_check_inputs(), workspace.check_reference),
-    ):
-        with preserve_state(loaded), torch.inference_mode():
-            found.append(workspace.compare(reference, function(*inputs), second))
-        if not found[-1].within_tolerance:
-            why = explain_other_outputs(loaded, "please report the model", second=second)
-            raise UnsupportedError(f"the flat program is not the model: {found[-1].problem}; {why}")
-    details = {"operators": len(sequence)}
-    return Checks(outputs=found[0], second_input=found[1], details=details)
+    checks = check_on_both_inputs(
+        workspace,
+        lambda inputs: function(*inputs),
+        name="the flat program",
+        otherwise="please report the model",
+    )
+    return replace(checks, details={"operators": len(sequence)})
 
 
 def _warn_via_ops(via_ops: dict[str, int]) -> tuple[str, ...]:

@@ -19,24 +19,8 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError, describe
 from ftax.runtimes.adoption import make_request, name_level
 from ftax.runtimes.environment_variables import environment_with
-from ftax.runtimes.onnx.export import Exporter, OnnxExport, export_onnx
-from ftax.runtimes.onnx.settings import Optimization, SessionSettings, check_level
+from ftax.runtimes.onnx.settings import SessionSettings, check_level
 from ftax.runtimes.onnx.wheel import find_library
-
-__all__ = [
-    "BoundSession",
-    "Exporter",
-    "Inputs",
-    "OnnxExport",
-    "Optimization",
-    "SessionSettings",
-    "bind_session",
-    "export_onnx",
-    "find_library",
-    "make_cpp_runner",
-    "make_python_callable",
-    "make_python_session",
-]
 
 Inputs = Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import time
 from pathlib import Path
 
 import torch
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.candidates import check_later
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.plugins.case import (
@@ -31,6 +30,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.tape.equality import compare_outputs
 from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
+from ftax.workers.time_limit import default_seconds
 
 _LIMIT_S = 120.0  # of the trial: building plans may take long, hanging takes longer
 _SOAK_S, _SOAK_RUNS = 1.0, 200
@@ -93,7 +93,7 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
 
 
 def _try_in_worker(library: str, config: str, case: PluginCase) -> None:
-    limit_s = _read_limit()
+    limit_s = default_seconds(_LIMIT_S)
     with open_session(library, config, case) as session:
         answer = session.run("ftax.runtimes.plugins.shared_library:try_out", limit_s=limit_s)
     if answer.status != "passed":
@@ -101,19 +101,6 @@ def _try_in_worker(library: str, config: str, case: PluginCase) -> None:
             f"{Path(library).name} did not come through its trial in a worker process: "
             f"{answer.reason}; `ftax conform` looks closer"
         )
-
-
-def _read_limit() -> float:
-    text = os.environ.get("FTAX_PREPARE_SECONDS")
-    try:
-        limit_s = _LIMIT_S if text is None else float(text)
-    except ValueError:
-        limit_s = 0.0
-    if limit_s <= 0:
-        raise InvalidArgumentError(
-            f"FTAX_PREPARE_SECONDS is {text!r}; give a number of seconds above 0"
-        )
-    return limit_s
 
 
 def try_out(tried: TriedLibrary) -> None:
