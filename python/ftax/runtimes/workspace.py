@@ -28,13 +28,11 @@ from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.random_states import random_states_as_operators
-from ftax.tape.calls import describe_place
-from ftax.tape.capture import CapturedGraph, capture
+from ftax.tape.capture import CapturedGraph, capture, make_stream, wrap_runner
 from ftax.tape.equality import Spread, allow_unsteady, compare_outputs
 from ftax.tape.flat import FlatProgram, make_flat
 from ftax.tape.flow import find_dependent_reads
-from ftax.tape.recording import observe
-from ftax.tape.streams import make_stream, wrap_runner
+from ftax.tape.recording import describe_place, observe
 from ftax.tape.tape import (
     Taped,
     find_unsteady,

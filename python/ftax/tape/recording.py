@@ -47,6 +47,8 @@ _SIZED_BY_VALUES = frozenset(
 )
 COMPILED_CODE = "code that torch.compile made"  # in the place of a call, which ran as written
 
+_COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
+
 
 def operator_name(func: Any) -> str:
     """Name of an OpOverload as the tape writes it: ``aten::add.Tensor``."""
@@ -425,3 +427,47 @@ def follow_modules(
 
     with watch_module_calls(enter, leave):
         yield lambda: running[-1] if running else ""
+
+
+def describe_place(call: dict[str, Any]) -> str:
+    """``aten::add.Tensor in encoder.layer.0``."""
+    module = call["module"]
+    return f"{call['operator']} in {module or 'the model itself'}"
+
+
+def find_copies_to_host(calls: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Where they stand, of those that make a tensor: `tolist` and `cpu` are made of them."""
+    for call in calls:
+        if _names_host(call) and call["operator"].partition(".")[0] in _COPIES:
+            yield describe_place(call)
+
+
+def refuse_unawaited_copies(tape: _core.Tape) -> None:
+    """Raises UnsupportedError for a copy to the host that nobody waits for: the wait that comes
+    later (of an event, a stream) is no operator call, and a replay would read too early."""
+    on_host = {slot for slot, tensor in tape.constants if tensor.device.type == "cpu"}
+    for call in tape.calls:
+        name, _, overload = call["operator"].partition(".")
+        to_host = _names_host(call)
+        if to_host:
+            on_host.update(call["outputs"])
+        if name in _COPIES:
+            schema = torch._C._get_schema(name, overload)
+            place = [item.name for item in schema.arguments].index("non_blocking")
+            early = to_host and call["arguments"][place][1] is True
+        elif name == "aten::copy_":
+            target, source, is_early = (value for _, value in call["arguments"])
+            early = is_early is True and target in on_host and source not in on_host
+        else:
+            continue
+        if early:
+            raise UnsupportedError(
+                f"cannot tape this model: {describe_place(call)} copies to the host without "
+                "waiting (non_blocking=True), and what waits for it later is no operator that a "
+                "tape could hold; leave non_blocking out"
+            )
+
+
+def _names_host(call: dict[str, Any]) -> bool:
+    constants = [value for kind, value in call["arguments"] if kind == "const"]
+    return any(isinstance(item, torch.device) and item.type == "cpu" for item in constants)

@@ -237,7 +237,7 @@ WORK = {
     "trace": (("bert-1x64",), "ftax.ladders.trace._ready_on_gpu"),
     "ops": (("bert-1x64",), "ftax.ladders.tax.load"),
     "paper": (("fig1", "--device", "cpu", "--no-draw"), "ftax.sweeps.sweep.lock_folder"),
-    "conform": ((__file__,), "ftax.runtimes.plugins.conform.suite.load"),
+    "conform": ((__file__,), "ftax.runtimes.plugins.conform.load"),
 }
 NUMBERS = [
     (command.name, (option.param_decls or [f"--{name.replace('_', '-')}"])[0], kind)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ftax import _core
+from ftax import _build_info, _core
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.candidates import check_later
 from ftax.runtimes.cost import measure_cost
@@ -37,6 +37,8 @@ _SOAK_S, _SOAK_RUNS = 1.0, 200
 # Relative norm of the difference beyond which outputs have nothing to do with the model's: zeros
 # are at 1, unrelated values beyond. What is nearer but not near enough is timed, and marked.
 _GARBAGE = 0.5
+
+_BUILT = Path(_build_info.__file__).parent
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -137,3 +139,15 @@ def _digest(path: Path) -> str:
         return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
     except OSError as error:
         raise UnavailableError(f"cannot read {path.name} ({error.strerror})") from error
+
+
+def get_include() -> str:
+    """The folder to give to a compiler (``-I``), so that it finds ``ftax/runner.h``."""
+    source = Path(__file__).parents[4] / "csrc" / "include"  # of a checkout that is not installed
+    for folder in (_BUILT / "include", source):
+        if (folder / "ftax" / "runner.h").is_file():
+            return str(folder)
+    raise UnavailableError(
+        "ftax/runner.h is missing from this installation: "
+        "`pip install --no-build-isolation --force-reinstall --no-deps ftax`"
+    )
