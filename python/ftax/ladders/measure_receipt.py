@@ -15,9 +15,9 @@ from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, des
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.after import AFTER, AfterRounds, look_closer
 from ftax.ladders.choice import TaxOptions, check_options, choose_alternatives, prepare_all
+from ftax.ladders.evidence import warn_of_evidence, warn_of_rounds
 from ftax.ladders.ladder import FITTING, Ladder, find_ladder, name_ladder
 from ftax.ladders.receipt import Receipt, Unavailable
-from ftax.ladders.warnings import warn_of_evidence, warn_of_rounds
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate, Place

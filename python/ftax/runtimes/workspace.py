@@ -28,14 +28,11 @@ from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.random_states import random_states_as_operators
-from ftax.steps.step_module import StepModule
-from ftax.tape.calls import describe_place
-from ftax.tape.capture import CapturedGraph, capture
+from ftax.tape.capture import CapturedGraph, capture, make_stream, wrap_runner
 from ftax.tape.equality import Spread, allow_unsteady, compare_outputs
 from ftax.tape.flat import FlatProgram, make_flat
 from ftax.tape.flow import find_dependent_reads, list_collectives
-from ftax.tape.recording import observe
-from ftax.tape.streams import make_stream, wrap_runner
+from ftax.tape.recording import describe_place, observe
 from ftax.tape.tape import (
     Taped,
     find_unsteady,
@@ -147,8 +144,8 @@ class Workspace:
         try:
             return make_tape(self.loaded)
         except UnsupportedError as error:
-            module = self.loaded.module
-            if not isinstance(module, StepModule) or not _sets_random_states(self.loaded):
+            step = self.loaded.step
+            if step is None or not _sets_random_states(self.loaded):
                 raise
             if self.loaded.device != "cpu":
                 raise UnsupportedError(
@@ -157,7 +154,7 @@ class Workspace:
                     "recorded: give checkpoint preserve_rng_state=False where nothing draws, or "
                     f"take dropout out of what is checkpointed ({error})"
                 ) from error
-            module.records_random_states = True
+            step.records_random_states = True
         return make_tape(self.loaded)
 
     @property
