@@ -20,7 +20,12 @@ from typing import Any
 import torch
 
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, describe
-from ftax.steps.collectives import answer_alone, has_communicated, stop_answering
+from ftax.steps.collectives import (
+    answer_alone,
+    has_communicated,
+    is_distributed,
+    stop_answering,
+)
 from ftax.timing.candidate import Place
 from ftax.timing.plan import Plan
 
@@ -41,7 +46,8 @@ class Ranks:
         self._group: Any = None
         self._others: list[int] = []
         self._rank = 0
-        self._timeout = timedelta()
+        # Now, while the backend of the group is its own.
+        self._timeout = _find_timeout() if is_distributed() else timedelta()
         with torch.inference_mode(False):  # which its writes could not leave
             self._number = torch.zeros(1, dtype=torch.int64, device="cpu")
 
@@ -119,7 +125,6 @@ class Ranks:
         size = torch.distributed.get_world_size()
         self._rank = torch.distributed.get_rank()
         self._others = [rank for rank in range(size) if rank != self._rank]
-        self._timeout = _find_timeout()
         number = next(_numbers)
         self._store = _c10d.PrefixStore(f"ftax/{number}", _c10d._get_default_store())
 

@@ -97,7 +97,9 @@ def test_who_has_not_met_cannot_agree() -> None:
 
 @pytest.fixture
 def group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(
+        "gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=40)
+    )
     yield
     dist.destroy_process_group()
 
@@ -106,6 +108,13 @@ def reduce(x: torch.Tensor) -> torch.Tensor:
     y = x * 2
     dist.all_reduce(y)
     return y
+
+
+@pytest.mark.usefixtures("group")
+def test_no_rank_waits_longer_than_the_process_group() -> None:
+    with join_ranks("a step") as ranks:
+        ranks._open()
+        assert ranks._timeout == timedelta(seconds=40)
 
 
 @pytest.mark.usefixtures("group")
