@@ -38,7 +38,7 @@ _numbers = itertools.count()  # of meetings: ranks that measure the same steps c
 
 
 class Ranks:
-    """All ranks of the default process group, of which this process is one."""
+    """All ranks of the default process group; this process is one of them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -186,7 +186,7 @@ def _check_same(own: Mapping[str, object], other: Mapping[str, object], rank: in
 
 
 def _make_group(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """One that `torch.distributed` does not list, so that it is in nobody's way."""
+    """One that `torch.distributed` does not list, so no recording looks at it."""
     return _c10d.ProcessGroupGloo(_c10d.PrefixStore("group", store), rank, size, timeout)
 
 

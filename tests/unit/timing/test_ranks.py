@@ -158,6 +158,25 @@ def test_a_receipt_of_a_rank_alone_has_its_communication() -> None:
 
 
 @pytest.mark.usefixtures("group")
+def test_a_module_that_communicates_has_a_receipt_too() -> None:
+    class Parallel(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return reduce(super().forward(x))
+
+    model, plan = Parallel(2, 2), ftax.Plan(rounds=3, warmup=2)
+    receipt = ftax.tax(model, (torch.ones(3, 2),), plan=plan, progress=False)
+    assert [item.calls for item in receipt.collectives] == [1] * len(receipt.rungs)
+    assert receipt.others == ()
+
+
+@pytest.mark.usefixtures("group")
+def test_unsettled_data_parallel_is_told_to_train_first() -> None:
+    wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    with pytest.raises(ftax.UnsupportedError, match=r"cannot measure .* yet: .*train two steps"):
+        ftax.tax(lambda x: wrapped(x).sum().backward(), (X,), progress=False)
+
+
+@pytest.mark.usefixtures("group")
 def test_what_reads_a_number_of_a_collective_has_no_tape() -> None:
     def count(x: torch.Tensor) -> torch.Tensor:
         y = reduce(x)
