@@ -68,7 +68,7 @@ class Collectives {
   std::vector<Collective> kept_;
   std::vector<Collective> repeated_;
   std::string refusal_;
-  std::atomic<int64_t> time_ns_ = 0;  // autograd has threads of its own
+  std::atomic<int64_t> time_ns_ = 0;  // autograd has other threads
   std::atomic<int64_t> timed_ = 0;
 };
 

@@ -117,7 +117,7 @@ RoundPlan make_plan() {
   return plan;
 }
 
-TEST(all_make_the_same_requests_whatever_each_takes) {
+TEST(all_make_the_same_requests_though_times_differ) {
   for (const Mode mode : {Mode::kLatency, Mode::kThroughput}) {
     RoundPlan plan = make_plan();
     plan.mode = mode;

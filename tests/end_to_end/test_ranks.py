@@ -83,7 +83,7 @@ def test_a_rank_that_is_late_is_seen_by_the_other(receipts: list[list[ftax.Recei
     in_time, late = map(find_waiting, receipts[0])
     assert late > 2.5e6
     assert in_time < late / 2
-    assert find_waiting(receipts[1][1]) < late / 2  # nobody is waited for there
+    assert find_waiting(receipts[1][1]) < late / 2  # it waits for none
 
 
 def run(folder: Path, script: str) -> tuple[str, str]:

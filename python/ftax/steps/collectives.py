@@ -105,7 +105,7 @@ def stop_answering() -> None:
 @contextmanager
 def answered_by(answer: _core.Answer | None) -> Iterator[_core.Collectives | None]:
     """Inside of `answer_alone`, has collectives answered in another way; None: by the other ranks,
-    as if nobody looked. Elsewhere nothing happens."""
+    as ever. Elsewhere nothing happens."""
     collectives, before = _alone.collectives, _alone.answer
     if collectives is None:
         yield None

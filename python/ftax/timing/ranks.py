@@ -20,7 +20,12 @@ from typing import Any
 import torch
 
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, describe
-from ftax.steps.collectives import answer_alone, has_communicated, stop_answering
+from ftax.steps.collectives import (
+    answer_alone,
+    has_communicated,
+    is_distributed,
+    stop_answering,
+)
 from ftax.timing.candidate import Place
 from ftax.timing.plan import Plan
 
@@ -33,7 +38,7 @@ _numbers = itertools.count()  # of meetings: ranks that measure the same steps c
 
 
 class Ranks:
-    """All ranks of the default process group, of which this process is one."""
+    """All ranks of the default process group; this process is one of them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -41,7 +46,8 @@ class Ranks:
         self._group: Any = None
         self._others: list[int] = []
         self._rank = 0
-        self._timeout = timedelta()
+        # Now, while the backend of the group is its own.
+        self._timeout = _find_timeout() if is_distributed() else timedelta()
         with torch.inference_mode(False):  # which its writes could not leave
             self._number = torch.zeros(1, dtype=torch.int64, device="cpu")
 
@@ -119,7 +125,6 @@ class Ranks:
         size = torch.distributed.get_world_size()
         self._rank = torch.distributed.get_rank()
         self._others = [rank for rank in range(size) if rank != self._rank]
-        self._timeout = _find_timeout()
         number = next(_numbers)
         self._store = _c10d.PrefixStore(f"ftax/{number}", _c10d._get_default_store())
 
@@ -181,7 +186,7 @@ def _check_same(own: Mapping[str, object], other: Mapping[str, object], rank: in
 
 
 def _make_group(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """One that `torch.distributed` does not list, so that it is in nobody's way."""
+    """One that `torch.distributed` does not list, so no recording looks at it."""
     return _c10d.ProcessGroupGloo(_c10d.PrefixStore("group", store), rank, size, timeout)
 
 

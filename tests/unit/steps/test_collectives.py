@@ -1,4 +1,5 @@
-"""A call that communicates with other processes is refused before it does, on every rank."""
+"""A call that communicates with other processes is refused before it does, on every rank, but by
+`ftax.tax`, which measures it on all ranks together."""
 
 from collections.abc import Iterator
 
@@ -32,7 +33,7 @@ def test_a_collective_is_refused_before_it_is_measured(group: None) -> None:
         return y
 
     with pytest.raises(ftax.UnsupportedError, match=r"c10d::allreduce_.*one rank"):
-        ftax.tax(ftax.step(reduce, X), runtimes="none")
+        ftax.py_bench(ftax.step(reduce, X))
     assert not passed
 
 
@@ -42,7 +43,7 @@ def test_a_module_that_communicates_is_refused(group: None) -> None:
             dist.broadcast(x, 0)
             return x + 1
 
-    for measure in (ftax.py_bench, ftax.cpp_bench, ftax.tax):
+    for measure in (ftax.py_bench, ftax.cpp_bench):
         with pytest.raises(ftax.UnsupportedError, match="c10d::broadcast_"):
             measure(Parallel(), X)
 
@@ -59,7 +60,7 @@ def test_a_wrapper_is_refused_before_it_is_called(group: None) -> None:
         return loss.detach()
 
     with pytest.raises(ftax.UnsupportedError, match="a DistributedDataParallel"):
-        ftax.tax(ftax.step(step, X), runtimes="none")
+        ftax.py_bench(ftax.step(step, X))
     assert not entered
     step(*X)  # and it can still be trained
     step(*X)
@@ -74,7 +75,7 @@ def test_an_error_that_the_call_catches_is_raised_again(group: None) -> None:
         return x
 
     with torch.no_grad(), pytest.raises(ftax.UnsupportedError, match="communicates"):
-        ftax.tax(ftax.step(careful, X), runtimes="none")
+        ftax.py_bench(ftax.step(careful, X))
 
 
 def test_a_call_of_one_rank_is_captured_in_a_process_group(group: None) -> None:

@@ -97,7 +97,9 @@ def test_who_has_not_met_cannot_agree() -> None:
 
 @pytest.fixture
 def group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(
+        "gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=40)
+    )
     yield
     dist.destroy_process_group()
 
@@ -106,6 +108,13 @@ def reduce(x: torch.Tensor) -> torch.Tensor:
     y = x * 2
     dist.all_reduce(y)
     return y
+
+
+@pytest.mark.usefixtures("group")
+def test_no_rank_waits_longer_than_the_process_group() -> None:
+    with join_ranks("a step") as ranks:
+        ranks._open()
+        assert ranks._timeout == timedelta(seconds=40)
 
 
 @pytest.mark.usefixtures("group")
@@ -146,6 +155,25 @@ def test_a_receipt_of_a_rank_alone_has_its_communication() -> None:
     assert receipt.unavailable
     assert ftax.Receipt.from_dict(receipt.to_dict()) == receipt
     assert torch.equal(reduce(X), X * 2)
+
+
+@pytest.mark.usefixtures("group")
+def test_a_module_that_communicates_has_a_receipt_too() -> None:
+    class Parallel(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return reduce(super().forward(x))
+
+    model, plan = Parallel(2, 2), ftax.Plan(rounds=3, warmup=2)
+    receipt = ftax.tax(model, (torch.ones(3, 2),), plan=plan, progress=False)
+    assert [item.calls for item in receipt.collectives] == [1] * len(receipt.rungs)
+    assert receipt.others == ()
+
+
+@pytest.mark.usefixtures("group")
+def test_unsettled_data_parallel_is_told_to_train_first() -> None:
+    wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    with pytest.raises(ftax.UnsupportedError, match=r"cannot measure .* yet: .*train two steps"):
+        ftax.tax(lambda x: wrapped(x).sum().backward(), (X,), progress=False)
 
 
 @pytest.mark.usefixtures("group")
