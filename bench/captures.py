@@ -26,9 +26,9 @@ from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.inputs import INPUT_STREAM, make_generator
-from ftax.steps.kept_cache import name_cache
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.steps.prompt import name_cache
 from ftax.steps.tensors import same_bytes
 from ftax.steps.zoo.registry import list_models
 from ftax.timing.candidate import Candidate, Preparation

@@ -18,7 +18,7 @@ from torch import nn
 
 import ftax
 import ftax.workers.process
-from ftax.captures import checks, ledger, recordings, schedule
+from ftax.captures import checks, ledger, program, recordings
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from support.forks import can_fork, forked_workers
@@ -110,7 +110,7 @@ def record_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A capture records each new kind of call, and replays it, whether that pays or not: for tests
     of what is recorded and replayed. When it does is in test_capture_service.py."""
     monkeypatch.setattr(ledger.Budget, "pays", lambda self, kind: True)
-    monkeypatch.setattr(schedule.Schedule, "is_no_faster", False)
+    monkeypatch.setattr(program.Schedule, "is_no_faster", False)
 
 
 @pytest.fixture

@@ -83,6 +83,15 @@ void bind_result(py::module_& m) {
                              [](const RoundsResult& r) { return find_disturbed_rounds(r.probes); });
 }
 
+// What other processes agree to, told by a function of a number.
+Agree make_agree(py::object callback) {
+  if (callback.is_none()) return {};
+  return [callback = std::move(callback)](int64_t own) {
+    const py::gil_scoped_acquire gil;
+    return callback(own).cast<int64_t>();
+  };
+}
+
 // Between rounds: lets Ctrl-C in, then tells the caller how far it is.
 Progress make_progress(py::object callback) {
   return [callback = std::move(callback)](const char* phase, int done, int total) {
@@ -115,18 +124,30 @@ void bind_measure(py::module_& m) {
             run_once(runner);
           },
           py::call_guard<py::gil_scoped_release>(),
-          "One synchronised inference, prepared as the timed loop does; untimed.");
+          "One synchronised inference, prepared as the timed loop does; untimed.")
+      .def(
+          "run_together",
+          [](const std::shared_ptr<Runner>& runner, py::object agree) {
+            const Agree together = make_agree(std::move(agree));
+            const py::gil_scoped_release release;
+            const auto scope = runner->enter();
+            PairedRunner paired(runner, together);
+            run_once(paired);
+          },
+          py::arg("agree"), "The same, begun when all that agree have prepared theirs.");
   bind_plan(m);
   bind_result(m);
   m.def(
       "measure_rounds",
       [](const std::vector<std::shared_ptr<Runner>>& runners, const RoundPlan& plan,
-         py::object callback) {
-        const Progress progress = make_progress(std::move(callback));
+         py::object progress, py::object agree) {
+        const Progress tell = make_progress(std::move(progress));
+        const Agree together = make_agree(std::move(agree));
         const py::gil_scoped_release release;
-        return measure_rounds(runners, plan, progress);
+        return measure_rounds(runners, plan, tell, together);
       },
-      py::arg("runners"), py::arg("plan"), py::arg("progress") = py::none());
+      py::arg("runners"), py::arg("plan"), py::arg("progress") = py::none(),
+      py::arg("agree") = py::none());
 }
 
 }  // namespace ftax

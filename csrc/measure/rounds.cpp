@@ -59,12 +59,16 @@ struct Taken {
 
 class Measurement {
  public:
-  Measurement(const std::vector<std::shared_ptr<Runner>>& runners, const RoundPlan& plan,
-              const Progress& progress)
-      : runners_(runners), plan_(plan), progress_(progress), random_(plan.seed) {
-    result_.runners.resize(runners.size());
-    parts_.resize(runners.size());
-    alive_.resize(runners.size());
+  Measurement(std::vector<std::shared_ptr<Runner>> runners, const RoundPlan& plan,
+              const Progress& progress, const Agree& agree)
+      : runners_(std::move(runners)),
+        plan_(plan),
+        progress_(progress),
+        agree_(agree),
+        random_(plan.seed) {
+    result_.runners.resize(runners_.size());
+    parts_.resize(runners_.size());
+    alive_.resize(runners_.size());
     std::iota(alive_.begin(), alive_.end(), size_t{0});
   }
 
@@ -87,15 +91,28 @@ class Measurement {
  private:
   // How long it took whoever was told, in ns: a process that measures by turns waits there.
   int64_t report(const char* phase, int done, int total) {
-    if (!progress_) return 0;
+    if (!progress_ && !agree_) return 0;
     const int64_t start = now_ns();
-    progress_(phase, done, total);
+    tell(phase, done, total);
     const int64_t told_ns = now_ns() - start;
     told_ns_ += told_ns;
     return told_ns;
   }
 
-  // Runs `body` under the runner's scope; false if the runner failed, which ends its part.
+  // Who agrees is interrupted with the others.
+  void tell(const char* phase, int done, int total) {
+    bool is_interrupted = false;
+    try {
+      if (progress_) progress_(phase, done, total);
+    } catch (const Interrupted&) {
+      if (!agree_) throw;
+      is_interrupted = true;
+    }
+    if (agree_if_any(agree_, is_interrupted)) throw Interrupted("interrupted between rounds");
+  }
+
+  // Runs `body` under the runner's scope; false if the runner failed, which ends its part. Where
+  // processes agree it ends the measurement: of the others, each may be anywhere in a request.
   template <typename Body>
   bool guard(size_t index, Body body) {
     try {
@@ -105,6 +122,7 @@ class Measurement {
     } catch (const Interrupted&) {
       throw;
     } catch (const std::exception& error) {
+      if (agree_) throw;
       result_.runners[index].error = error.what();
     }
     alive_.erase(std::find(alive_.begin(), alive_.end(), index));
@@ -118,8 +136,9 @@ class Measurement {
     for (size_t index = 0; index < runners_.size(); ++index) {
       report("warmup", static_cast<int>(index), total);
       guard(index, [&](Runner& runner, RunnerRounds& rounds) {
-        const bool is_over = now_ns() - start - told_ns_ > plan_.rule.time_limit_ns;
-        if (!is_over) rounds.warmup = warm_up(runner, limit_warmup(total));
+        const int64_t spent_ns = agree_on(agree_, now_ns() - start - told_ns_);
+        const bool is_over = spent_ns > plan_.rule.time_limit_ns;
+        if (!is_over) rounds.warmup = warm_up(runner, limit_warmup(total), agree_);
         // What was not warmed up for lack of time is taken for long.
         size_part(index, rounds.warmup.iterations > 0 ? find_time(rounds.warmup) : kLongestNs);
       });
@@ -192,10 +211,12 @@ class Measurement {
         return;
       }
       const int64_t away_ns = plan_.patience_ns - patience_ns + told_ns_;
-      const int64_t left_ns = plan_.rule.time_limit_ns - (now_ns() - start - away_ns);
-      const bool has_room = left_ns > now_ns() - round_begin;
+      const int64_t spent_ns = agree_on(agree_, now_ns() - start - away_ns);
+      const int64_t left_ns = plan_.rule.time_limit_ns - spent_ns;
+      const bool has_room = left_ns > agree_on(agree_, now_ns() - round_begin);
       if (trials-- > 0 && has_room && correct_estimates()) {
         looks = Looks(plan_.rule);
+        is_precise_ = false;
         round = -1;
         continue;
       }
@@ -218,7 +239,8 @@ class Measurement {
   bool correct_estimates() {
     std::vector<std::pair<size_t, int64_t>> wrong;  // and what their requests take
     for (const size_t index : alive_) {
-      const auto found_ns = static_cast<int64_t>(result_.runners[index].values_ns.back());
+      const double last_ns = result_.runners[index].values_ns.back();
+      const int64_t found_ns = agree_on(agree_, static_cast<int64_t>(last_ns));
       const Part &part = parts_[index], right = choose_part(found_ns);
       if (part.is_least() && right.requests() >= kFarMore * part.requests()) {
         wrong.emplace_back(index, found_ns);
@@ -229,7 +251,7 @@ class Measurement {
     for (const auto& [index, found_ns] : wrong) {
       guard(index, [&, found_ns = found_ns, index = index](Runner& runner, RunnerRounds& rounds) {
         const WarmupReport first = rounds.warmup;
-        rounds.warmup = warm_up(runner, limit_warmup(static_cast<int>(runners_.size())));
+        rounds.warmup = warm_up(runner, limit_warmup(static_cast<int>(runners_.size())), agree_);
         size_part(index, rounds.warmup.iterations > 1 ? find_time(rounds.warmup) : found_ns);
         rounds.warmup.iterations += first.iterations;
         rounds.warmup.elapsed_ns += first.elapsed_ns;
@@ -273,20 +295,21 @@ class Measurement {
     Taken taken;
     for (int attempt = 0; attempt == 0 || (taken.rebuilt && attempt < attempts); ++attempt) {
       const int64_t rebuilds = runner.count_rebuilds();
+      if (agree_) agree_(0);  // a burst begins on all processes at once
       prober.begin_part(part.dropped);
       taken.samples_ns = plan_.mode == Mode::kLatency
                              ? time_latency(runner, part.samples, &prober, limit)
                              : time_throughput(runner, part.samples, part.burst, &prober, limit);
-      taken.rebuilt = runner.count_rebuilds() != rebuilds;
+      taken.rebuilt = agree_if_any(agree_, runner.count_rebuilds() != rebuilds);
     }
     const auto sample_ns = static_cast<int64_t>(compute_median(taken.samples_ns));
     taken.waits = prober.end_part(taken.samples_ns.size(), sample_ns * part.burst);
     return taken;
   }
 
-  // Of a number of samples that was asked for all are taken.
+  // Of a number of samples that was asked for all are taken, and of one that was agreed on.
   [[nodiscard]] SampleLimit limit_part(const Part& part) const {
-    if (plan_.samples_per_round > 0) return {};
+    if (plan_.samples_per_round > 0 || agree_) return {};
     return {kLongestPart * plan_.round_duration_ns, part.dropped + kMinKeptSamples};
   }
 
@@ -301,12 +324,15 @@ class Measurement {
     rounds.samples_ns.push_back(std::move(taken.samples_ns));
   }
 
-  // Looks only where the rule declares it.
-  [[nodiscard]] bool is_precise_enough(Looks& looks, bool is_last) const {
+  // Looks only where the rule declares it. Processes that agree need not have the same looks, since
+  // the host of each is disturbed in other rounds: what one has seen holds until it looks again.
+  [[nodiscard]] bool is_precise_enough(Looks& looks, bool is_last) {
     const int rounds = static_cast<int>(result_.probes.size()) - 1;
     const std::vector<int> counted = choose_rounds(rounds, find_disturbed_rounds(result_.probes));
-    return looks.is_due(static_cast<int>(counted.size()), is_last) &&
-           is_precise(make_table(counted), plan_.rule, plan_.seed);
+    if (looks.is_due(static_cast<int>(counted.size()), is_last)) {
+      is_precise_ = is_precise(make_table(counted), plan_.rule, plan_.seed);
+    }
+    return !agree_if_any(agree_, !is_precise_);
   }
 
   // Of the rounds that count.
@@ -324,12 +350,14 @@ class Measurement {
     return table;
   }
 
-  const std::vector<std::shared_ptr<Runner>>& runners_;
+  std::vector<std::shared_ptr<Runner>> runners_;
   const RoundPlan& plan_;
   const Progress& progress_;
+  const Agree& agree_;
   std::mt19937_64 random_;
   std::vector<size_t> alive_;
   std::vector<Part> parts_;  // of each runner
+  bool is_precise_ = false;  // at the last look
   int64_t told_ns_ = 0;
   RoundsResult result_;
 };
@@ -357,7 +385,7 @@ void RoundPlan::check() const {
 }
 
 RoundsResult measure_rounds(const std::vector<std::shared_ptr<Runner>>& runners,
-                            const RoundPlan& plan, const Progress& progress) {
+                            const RoundPlan& plan, const Progress& progress, const Agree& agree) {
   plan.check();
   if (runners.empty()) throw InvalidArgumentError("no runner was given; give at least one");
   for (const auto& runner : runners) {
@@ -368,7 +396,16 @@ RoundsResult measure_rounds(const std::vector<std::shared_ptr<Runner>>& runners,
     }
   }
   const AffinityScope pinned(plan.cpus);
-  return Measurement(runners, plan, progress).run();
+  if (!agree) return Measurement(runners, plan, progress, agree).run();
+  if (plan.patience_ns > 0) {
+    throw InvalidArgumentError(
+        "patience is for one process: where several measure together, give none (patience_s=0)");
+  }
+  std::vector<std::shared_ptr<Runner>> paired;
+  for (const auto& runner : runners) {
+    paired.push_back(std::make_shared<PairedRunner>(runner, agree));
+  }
+  return Measurement(std::move(paired), plan, progress, agree).run();
 }
 
 }  // namespace ftax

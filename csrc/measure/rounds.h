@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/round_table.h"
 #include "core/stopping.h"
+#include "measure/agree.h"
 #include "measure/host_probe.h"
 #include "measure/runner.h"
 #include "measure/timed_loop.h"
@@ -80,7 +81,13 @@ using Progress = std::function<void(const char* phase, int done, int total)>;
 // Measures all runners. A runner that throws leaves the measurement with its error recorded and the
 // others go on. Throws only if the plan is invalid, no runner is given, or throughput is asked of a
 // runner that has to be prepared before each request.
+//
+// With `agree`, processes that are given the same plan, and runners of the same requests, measure
+// them together. Each request begins on all of them at once. All make the same rounds, and have the
+// same reason to stop; an interruption of one is one of all. Throws what a runner or `agree`
+// throws.
 [[nodiscard]] RoundsResult measure_rounds(const std::vector<std::shared_ptr<Runner>>& runners,
-                                          const RoundPlan& plan, const Progress& progress = {});
+                                          const RoundPlan& plan, const Progress& progress = {},
+                                          const Agree& agree = {});
 
 }  // namespace ftax

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "measure/agree.h"
 #include "measure/runner.h"
 
 namespace ftax {
@@ -22,7 +23,8 @@ struct WarmupReport {
   bool steady = false;
 };
 
-// The caller holds the runner's scope.
-[[nodiscard]] WarmupReport warm_up(Runner& runner, const WarmupPlan& plan);
+// The caller holds the runner's scope. Processes that agree run the same requests: the times that
+// decide how many, and are reported, are the longest of any of them.
+[[nodiscard]] WarmupReport warm_up(Runner& runner, const WarmupPlan& plan, const Agree& agree = {});
 
 }  // namespace ftax

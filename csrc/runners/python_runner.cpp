@@ -10,6 +10,13 @@
 namespace ftax {
 namespace {
 
+// Throws `error` as RunnerError, which begins with `what`, or as Interrupted.
+[[noreturn]] void rethrow(const pybind11::error_already_set& error, const std::string& name,
+                          const char* what) {
+  if (error.matches(PyExc_KeyboardInterrupt)) throw Interrupted("interrupted in " + name);
+  throw RunnerError(name + " " + what + error.what());
+}
+
 class PythonScope final : public Runner::Scope {
  public:
   PythonScope(GradMode mode, const std::string& name, const pybind11::object& make)
@@ -19,7 +26,7 @@ class PythonScope final : public Runner::Scope {
       manager_ = make();
       manager_.attr("__enter__")();
     } catch (pybind11::error_already_set& error) {
-      throw RunnerError(name + " could not enter its scope: " + error.what());
+      rethrow(error, name, "could not enter its scope: ");
     }
   }
 
@@ -28,7 +35,11 @@ class PythonScope final : public Runner::Scope {
     try {
       manager_.attr("__exit__")(pybind11::none(), pybind11::none(), pybind11::none());
     } catch (pybind11::error_already_set& error) {
-      error.discard_as_unraisable("the scope of a runner");
+      if (error.matches(PyExc_KeyboardInterrupt)) {
+        PyErr_SetInterrupt();  // nothing may be thrown here: it comes again, between two rounds
+      } else {
+        error.discard_as_unraisable("the scope of a runner");
+      }
     }
   }
 
@@ -41,12 +52,8 @@ class PythonScope final : public Runner::Scope {
 }  // namespace
 
 void rethrow_python_error(const std::string& name) {
-  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
-    PyErr_Clear();
-    throw Interrupted("interrupted in " + name);
-  }
   const pybind11::error_already_set error;  // takes the error out of the interpreter
-  throw RunnerError(name + " raised " + error.what());
+  rethrow(error, name, "raised ");
 }
 
 PythonRunner::PythonRunner(pybind11::object callable, std::string name, c10::Device device,
@@ -73,7 +80,7 @@ int64_t PythonRunner::count_rebuilds() {
   try {
     return count_rebuilds_().cast<int64_t>();
   } catch (const pybind11::error_already_set& error) {
-    throw RunnerError(name_ + " could not count its rebuilds: " + error.what());
+    rethrow(error, name_, "could not count its rebuilds: ");
   } catch (const pybind11::cast_error&) {
     throw RunnerError(name_ + " counts its rebuilds by something else than whole numbers");
   }

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <unordered_map>
 
+#include "core/clock.h"
 #include "core/error.h"
 
 namespace ftax {
@@ -254,6 +255,10 @@ class StandIn final : public c10d::Backend {
         open->kept_.push_back(std::move(kept));
         break;
       }
+      case Collectives::Answer::kTimed:
+      case Collectives::Answer::kAligned:
+        answer_timed(*open, find_real(inputs), communicate);
+        break;
       case Collectives::Answer::kKept:
         answer_as_kept(*open, std::move(what), inputs, outputs);
         break;
@@ -266,6 +271,18 @@ class StandIn final : public c10d::Backend {
       if (!outputs[i].is_same(inputs[i])) repeat_into(outputs[i], inputs[i]);
       if (sums && outputs[i].scalar_type() != at::kBool) outputs[i].mul_(getSize());
     }
+  }
+
+  // Without a barrier before it, its time is also that for which other ranks are late.
+  static void answer_timed(Collectives& open, c10d::Backend& real,
+                           const std::function<WorkPtr(c10d::Backend&)>& communicate) {
+    if (open.answer_ == Collectives::Answer::kAligned) {
+      if (const WorkPtr work = real.barrier()) work->wait();
+    }
+    const int64_t start = now_ns();
+    if (const WorkPtr work = communicate(real)) work->wait();
+    open.time_ns_ += now_ns() - start;
+    ++open.timed_;
   }
 
   static void answer_as_kept(Collectives& open, std::string what, const Tensors& inputs,
@@ -347,6 +364,10 @@ void Collectives::replace(const std::string& name, const Group& group) {
                              real->getBackendName() + ") cannot be replaced meanwhile");
     }
   }
+}
+
+std::pair<int64_t, int64_t> Collectives::take_time() {
+  return {time_ns_.exchange(0), timed_.exchange(0)};
 }
 
 void Collectives::close() noexcept {

@@ -2,12 +2,15 @@
 // A call is recorded by running it a dozen times, and a check of a replay runs it once more. Other
 // ranks do not do so at the same moment, so none of these runs may communicate. Meanwhile each
 // process group has a StandIn in the place of its backend, which answers in this process alone: as
-// if every rank had given what this one gives, or with what other ranks gave in a run before.
+// if every rank had given what this one gives, or with what other ranks gave in a run before. It
+// also times collectives that the other ranks answer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -28,9 +31,11 @@ struct Collective {
 class Collectives {
  public:
   enum class Answer {
-    kAlone,   // as if all ranks gave the same
-    kLogged,  // by the other ranks, and kept
-    kKept     // as they were kept, in the same order
+    kAlone,    // as if all ranks gave the same
+    kLogged,   // by the other ranks, and kept
+    kTimed,    // by the other ranks, and timed until their results are there
+    kAligned,  // likewise, and each begins on all ranks at once: a barrier comes before its time
+    kKept      // as they were kept, in the same order
   };
 
   // `groups`: names of process groups, as torch registers them.
@@ -47,6 +52,8 @@ class Collectives {
   [[nodiscard]] const std::vector<Collective>& kept() const { return kept_; }
   // Those that were answered by `kKept`, since it was opened.
   [[nodiscard]] const std::vector<Collective>& repeated() const { return repeated_; }
+  // How long those of `kTimed` and `kAligned` took since the last call, and how many they were.
+  [[nodiscard]] std::pair<int64_t, int64_t> take_time();
   // Why one could not be answered, with a remedy; "" if all were.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
@@ -61,6 +68,8 @@ class Collectives {
   std::vector<Collective> kept_;
   std::vector<Collective> repeated_;
   std::string refusal_;
+  std::atomic<int64_t> time_ns_ = 0;  // autograd has threads of its own
+  std::atomic<int64_t> timed_ = 0;
 };
 
 }  // namespace ftax

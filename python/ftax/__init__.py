@@ -37,7 +37,7 @@ _KINDS |= {
         drawing="ftax.reports.tables.comparison_table:draw_comparisons",
     ),
     "conformance": _Kind(
-        record="ftax.runtimes.plugins.conform.report:Conformance",
+        record="ftax.runtimes.plugins.conform:Conformance",
         drawing="ftax.reports.tables.runtime_table:draw_conformance",
     ),
     "host-comparison": _Kind(

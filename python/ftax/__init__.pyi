@@ -18,8 +18,8 @@ from .ladders.trace import trace as trace
 from .ladders.verdict import compare as compare
 from .records.store import read_records as read_records
 from .runtimes.catalogue import list_runtimes as list_runtimes
-from .runtimes.plugins.build_paths import get_include as get_include
-from .runtimes.plugins.conform.suite import conform as conform
+from .runtimes.plugins.conform import conform as conform
+from .runtimes.plugins.shared_library import get_include as get_include
 from .steps.decode import decode as decode
 from .steps.load import load_model as load_model
 from .steps.setting import Setting as Setting

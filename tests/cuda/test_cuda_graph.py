@@ -15,8 +15,8 @@ from torch import nn
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.runtimes.candidates import check_on_both_inputs
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel

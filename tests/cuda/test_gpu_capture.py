@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ftax
 from ftax.captures.captured import Captured
-from ftax.steps.kept_cache import name_cache
+from ftax.steps.prompt import name_cache
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.usefixtures("alone", "record_at_once")]
 

@@ -15,7 +15,7 @@ import torch
 import ftax
 from ftax.errors import UnavailableError
 from ftax.runtimes.plugins.case import TriedLibrary, make_case
-from ftax.runtimes.plugins.conform.suite import CHECKS, _run, make_perceptron
+from ftax.runtimes.plugins.conform import CHECKS, _run, make_perceptron
 from ftax.runtimes.plugins.trial import Answer, open_session
 from ftax.timing.plan import Plan
 

@@ -20,7 +20,7 @@ from ftax.runtimes.compilers.torch_compile import find_compilation
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.tape import capture
-from ftax.tape.streams import make_stream, wrap_runner
+from ftax.tape.capture import make_stream, wrap_runner
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -12,8 +12,8 @@ from ftax.instruments.trace.tracer import trace_prepared
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.setting import Setting
+from ftax.tape.capture import enter_stream
 from ftax.tape.equality import compare_outputs
-from ftax.tape.streams import enter_stream
 from ftax.timing.candidate import Candidate, Host
 
 pytestmark = pytest.mark.needs_cuda

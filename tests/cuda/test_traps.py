@@ -22,9 +22,8 @@ from ftax.instruments.trace.kernel_set import KernelSet, compare_durations, comp
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.tracer import trace_prepared
 from ftax.ladders.evidence import RungEvidence, compare_work
-from ftax.runtimes.candidates import drive_python
+from ftax.runtimes.candidates import check_on_both_inputs, drive_python
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.outputs import flatten_outputs

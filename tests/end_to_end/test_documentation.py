@@ -20,7 +20,7 @@ from typer.main import get_command
 
 import ftax
 from ftax.cli.commands import app
-from ftax.runtimes.plugins.conform import suite
+from ftax.runtimes.plugins import conform as suite
 from support.forks import run_python
 from support.plugins import compile_c
 from support.records import make_measurement

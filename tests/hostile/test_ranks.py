@@ -1,6 +1,7 @@
 """Ranks that are refused, raise or die in a call that communicates: others go on, or get an error
 in time, and never a wrong result."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_a_rank_that_is_refused_and_ends_is_no_hang(tmp_path: Path) -> None:
     assert second.code == 1
     assert "UnsupportedError: cannot capture call" in second.output
     assert first.code == 7, first.output[-1000:]
-    assert "Connection closed by peer" in first.output
+    assert re.search("Connection (closed|reset) by peer", first.output)
 
 
 LATE = """

@@ -67,12 +67,16 @@ void bind_capture(py::module_& m) {
   py::enum_<Collectives::Answer>(m, "Answer")
       .value("alone", Collectives::Answer::kAlone)
       .value("logged", Collectives::Answer::kLogged)
+      .value("timed", Collectives::Answer::kTimed)
+      .value("aligned", Collectives::Answer::kAligned)
       .value("kept", Collectives::Answer::kKept);
   py::class_<Collectives>(m, "Collectives")
       .def(py::init<const std::vector<std::string>&>(), py::arg("groups"))
       .def("open", &Collectives::open, py::arg("answer"),
            "From now on, in this thread: see Note [Collectives without other ranks].")
       .def("close", &Collectives::close)
+      .def("take_time", &Collectives::take_time,
+           "How long those of `timed` and `aligned` took since the last call, ns, and how many.")
       .def_property_readonly(
           "kept", [](const Collectives& c) { return list_given(c.kept()); },
           "(which, tensors that it was given) of each.")

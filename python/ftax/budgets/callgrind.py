@@ -1,7 +1,7 @@
 """Host instructions of one call, as valgrind's callgrind counts them: all those of the process, in
 user space. valgrind translates the process that it runs, and shows it the same CPU on each machine;
-so the count is the same in each run of the same software, but for where memory lies: what an
-allocator does depends on what it did before. One that keeps small pieces does the same each time.
+so the count is the same in each run of the same software in the same surroundings. Elsewhere it
+differs by some tenths of a percent, since what allocators and dictionaries do depends on addresses.
 
 Only the counted call is instrumented. What switches that on is a request to valgrind: a sequence of
 instructions that does nothing elsewhere. It is written here as machine code, so that neither

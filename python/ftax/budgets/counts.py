@@ -1,10 +1,10 @@
 """What one call of a step did, as whole numbers: how many operator calls, host reads, allocations,
 and where each was made.
 
-A count is offered only if it is the same in every run. `KINDS` says of each what it may depend on
-beside the step: a baseline that was written elsewhere is compared as far as that is alike. A place
-is known by the text of its line and not by the line's number, so that a comment further up in a
-file changes no baseline.
+A count is offered only if it is the same in every run, but for instructions. `KINDS` says of each
+what it may depend on beside the step: a baseline that was written elsewhere is compared as far as
+that is alike. A place is known by the text of its line and not by the line's number, so that a
+comment further up in a file changes no baseline.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from ftax.records.record import Count, Name, Record
 
 class Kind(NamedTuple):
     """What is counted, in words, and the settings on which it may depend beside the step; whether
-    it is the same in every run, and so in a baseline; whether a budget has to ask for it."""
+    it is so much the same in every run that it has a baseline; whether a budget has to ask for it.
+    """
 
     words: str
     depends_on: tuple[str, ...]
-    is_exact: bool = True
+    has_baseline: bool = True
     on_request: bool = False
 
 

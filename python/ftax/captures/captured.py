@@ -26,13 +26,11 @@ from ftax.captures.checks import (
     give_to_borrower,
     replay,
 )
-from ftax.captures.explanation import Explanation, explain
 from ftax.captures.followed import FollowedProgram
 from ftax.captures.guards import Wraps
-from ftax.captures.in_place import stand_in
 from ftax.captures.kinds import CallKind
 from ftax.captures.ledger import CaptureStats, Clock, Ledger
-from ftax.captures.notices import Notices
+from ftax.captures.notices import Explanation, Notices, explain
 from ftax.captures.options import Options
 from ftax.captures.program import Program, ValueChanged
 from ftax.captures.recordings import Recordings, this_thread
@@ -481,3 +479,30 @@ def _keep_from_compiler(call: Any) -> None:
 
 
 _keep_from_compiler(Captured.__call__)
+
+
+def stand_in(module: nn.Module, forward: Callable[..., Any]) -> Callable[[], None]:
+    """Have calls of ``module`` come to ``forward``; what undoes it. Copies and pickles of the
+    module know nothing of it."""
+    space = vars(module)
+    own: dict[str, Any] = {
+        name: space[name] for name in ("forward", "__getstate__") if name in space
+    }
+
+    def get_state() -> Any:
+        state = (
+            own["__getstate__"]() if "__getstate__" in own else type(module).__getstate__(module)
+        )
+        if not isinstance(state, dict):
+            return state
+        kept = {k: v for k, v in state.items() if v is not forward and v is not get_state}
+        return kept | own
+
+    def undo() -> None:
+        for name, ours in (("forward", forward), ("__getstate__", get_state)):
+            if space.get(name) is ours:
+                del space[name]
+        space.update(own)
+
+    space["forward"], space["__getstate__"] = forward, get_state
+    return undo

@@ -20,9 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from ftax import _core
-from ftax.steps.living_objects import list_living_objects
 from ftax.steps.profiling_hook import watch_calls
-from ftax.steps.reach import PACKAGES, is_library, list_codes
+from ftax.steps.reach import PACKAGES, is_library, list_codes, list_living_objects
 from ftax.tape.waits import find_line, shorten
 
 _T = TypeVar("_T")

@@ -27,7 +27,7 @@ from ftax.captures.followed_call import (
     list_uses,
     without_hooks,
 )
-from ftax.captures.graph_passes import GraphPasses, Lease
+from ftax.captures.graph import GraphPasses, Lease
 from ftax.captures.passes import (
     Backward,
     Grads,

@@ -18,10 +18,9 @@ from torch.utils import _pytree as pytree
 from ftax.captures.around import OtherThreads
 from ftax.captures.names import list_names
 from ftax.captures.passes import Grads, Shape
-from ftax.captures.planted_numbers import Number
 from ftax.captures.program import TENSOR
 from ftax.captures.recorded import Recorded, is_size
-from ftax.captures.returned_reads import Call
+from ftax.captures.returned_reads import Call, Number
 from ftax.errors import UnsupportedError
 from ftax.steps.loaded import LoadedModel
 

@@ -1,9 +1,11 @@
 """Walks from a call to all of Python's state on which its work can depend, and guards each place.
 
 It starts at the functions that ran: closures, defaults and the globals that they name. From there
-it goes into modules, optimizers, objects and containers, by the names that `names_read` lists. More
+it goes into modules, optimizers, objects and containers, by the names that `NamesRead` lists. More
 is guarded than was read: a guard too many costs a recording, one too few a wrong result. What is
-not followed is named, too.
+not followed is named, too. Tensors that each call makes anew and leaves in Python (an attribute
+that each forward pass sets, the output that a hook puts into a dictionary) are kept, not guarded: a
+replay puts its own there.
 """
 
 from __future__ import annotations
@@ -25,16 +27,19 @@ import torch
 from ftax import _core
 from ftax.captures.executed import Executed
 from ftax.captures.gradients import Gradients, can_hold_gradient
-from ftax.captures.inert import (
+from ftax.captures.names import (
+    NamesRead,
+    composes_names,
     is_fixed,
     is_inert,
     is_library_class,
     is_library_name,
     is_of_library,
+    list_globals,
+    list_imports,
+    list_unfollowed,
+    reads_environment,
 )
-from ftax.captures.kept_tensors import NOTHING_UNGUARDED, KeptTensor, Unguarded
-from ftax.captures.names import composes_names, list_imports, list_unfollowed, reads_environment
-from ftax.captures.names_read import NamesRead, list_globals
 from ftax.errors import name_key
 from ftax.steps.reach import is_filled, is_installed, is_library, list_slots
 from ftax.steps.writes import list_storages
@@ -44,6 +49,47 @@ _MOST_NUMBERS = 4096  # of an array of numpy, which are compared faster
 _SCALER_STATES = "_per_optimizer_states"
 # Objects that read attributes by names that stand in no code.
 _READERS = (operator.attrgetter, operator.methodcaller)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptTensor:
+    """A key of a dictionary, such as that of an object's attributes. ``name``: in words."""
+
+    space: dict[Any, Any]
+    key: Any
+    name: str
+
+    def read(self) -> Any:
+        """What is there now."""
+        return self.space.get(self.key)
+
+    def write(self, tensor: torch.Tensor) -> None:
+        """Leave a tensor there; of an object, no ``__setattr__`` is asked."""
+        self.space[self.key] = tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unguarded:
+    """What a call may find changed: attributes and variables of these names, and tensors that each
+    call leaves anew."""
+
+    names: frozenset[str] = frozenset()
+    places: tuple[KeptTensor, ...] = ()
+
+    def has(self, space: dict[Any, Any], key: Any) -> bool:
+        """Whether a key of a dictionary is among them."""
+        if key in self.names:
+            return True
+        return any(item.space is space and item.key == key for item in self.places)
+
+    def choose(self, space: dict[Any, Any], keys: Iterable[Any]) -> list[Any]:
+        """Those of ``keys`` that are not among them."""
+        if not self.names and not self.places:
+            return list(keys)
+        return [key for key in keys if not self.has(space, key)]
+
+
+NOTHING_UNGUARDED = Unguarded()
 
 
 class Wraps:

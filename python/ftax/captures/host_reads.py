@@ -25,8 +25,7 @@ from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 from ftax.steps.reach import PACKAGES
-from ftax.tape.calls import describe_place
-from ftax.tape.recording import MEMORY_READS, is_sized_by_values, operator_name
+from ftax.tape.recording import MEMORY_READS, describe_place, is_sized_by_values, operator_name
 from ftax.tape.tape import preserve_state
 from ftax.tape.waits import READS, find_line
 

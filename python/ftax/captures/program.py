@@ -1,4 +1,4 @@
-"""One recorded call: for which calls it stands, and its replay.
+"""One recorded call: for which calls it stands, its replay, and when that is checked.
 
 An argument that is a tensor which the call reaches by itself, such as a weight, is no argument like
 others: a recording of such a call stands for that weight alone.
@@ -6,6 +6,7 @@ others: a recording of such a call stands for that weight alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -16,15 +17,74 @@ from torch.utils import _pytree as pytree
 from ftax import _core
 from ftax.captures.executed import Executed
 from ftax.captures.gradients import Gradients
-from ftax.captures.guards import GuardedState
-from ftax.captures.kept_tensors import KeptTensor
-from ftax.captures.schedule import Schedule
+from ftax.captures.guards import GuardedState, KeptTensor
 from ftax.errors import FtaxError, RunnerError
 from ftax.steps.collectives import list_groups
 from ftax.steps.writes import find_storage
+from ftax.tape.equality import Spread
 
 Kind = Literal["tape", "graph"]
 TENSOR = object()  # in the place of one
+
+_SHARE = 0.01  # of the time of replays that checks may take in the long run
+_FIRST = 2
+_TIMED_ENOUGH = 4
+
+
+@dataclass(slots=True)
+class Schedule:
+    """The 2nd, 4th, 8th ... call of a recording, and then as many as take 1 % of the time.
+
+    Attributes:
+        unsteady: elements of results that the original does not give twice, by place.
+        unchecked: replays since the last check that found no difference.
+    """
+
+    unsteady: dict[int, Spread] = field(default_factory=dict)
+    unchecked: int = 0
+    _calls: int = 0
+    _next: int = _FIRST
+    _timed: int = 0
+    _replay_ns: int = 0  # the shortest
+    _original_ns: int = 0
+
+    def is_due(self) -> bool:
+        """Count a call; whether it is to be checked."""
+        self._calls += 1
+        self.unchecked += 1
+        return self._calls >= self._next
+
+    def check_first(self) -> None:
+        """Have the first call checked too."""
+        self._next = 1
+
+    def plan_next(self, replay_ns: int, extra_ns: int) -> None:
+        """The check of this call took ``extra_ns`` beside its replay."""
+        spacing = math.ceil(extra_ns / (_SHARE * max(replay_ns, 1)))
+        self._next = self._calls + max(1, min(self._calls, spacing))
+        self.unchecked = 0
+
+    def time(self, replay_ns: int, original_ns: int) -> None:
+        """A check has timed both: the whole of a call that is replayed, and the original."""
+        first = not self._timed
+        self._replay_ns = replay_ns if first else min(self._replay_ns, replay_ns)
+        self._original_ns = original_ns if first else min(self._original_ns, original_ns)
+        self._timed += 1
+
+    @property
+    def replay_ns(self) -> int:
+        """What a replay takes, in the fastest of the calls that were checked; 0 before."""
+        return self._replay_ns
+
+    @property
+    def saving_ns(self) -> int:
+        """What a replay saves, in the fastest of the calls that were checked."""
+        return self._original_ns - self._replay_ns
+
+    @property
+    def is_no_faster(self) -> bool:
+        """Whether the fastest of several replays took as long as the fastest original."""
+        return self._timed >= _TIMED_ENOUGH and self._replay_ns >= self._original_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,8 @@ from ftax.captures.gradients import (
     is_weight,
     keep_gradients,
 )
-from ftax.captures.graph_passes import GraphPasses
-from ftax.captures.guards import GuardedState, guard_state
-from ftax.captures.kept_tensors import Unguarded
+from ftax.captures.graph import GraphPasses, bake_transfers
+from ftax.captures.guards import GuardedState, Unguarded, guard_state
 from ftax.captures.options import Options
 from ftax.captures.passes import Backward, Grads, Passes, cut
 from ftax.captures.program import Kind, Program, Replay, TapeReplay
@@ -48,7 +47,6 @@ from ftax.captures.refusals import (
     say_unsettled,
 )
 from ftax.captures.returned_reads import Call
-from ftax.captures.transfers import bake_transfers
 from ftax.captures.watched_runs import IsFollowed, look_at
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
 from ftax.runtimes.workspace import Workspace
@@ -66,10 +64,9 @@ from ftax.steps.step import Step
 from ftax.steps.tensors import make_like
 from ftax.steps.user_inputs import split_inputs
 from ftax.steps.writes import list_storages
-from ftax.tape.calls import describe_place
 from ftax.tape.capture import GraphMemory
-from ftax.tape.flow import draws_random_numbers, find_dependent_reads, list_collectives
-from ftax.tape.scratch import is_scratch
+from ftax.tape.flow import draws_random_numbers, find_dependent_reads, is_scratch, list_collectives
+from ftax.tape.recording import describe_place
 from ftax.tape.tape import Taped, find_other_replay, preserve_state
 
 _NEVER = 1 << 30  # collections of younger objects
@@ -252,7 +249,8 @@ def _record(
         keep_gradients(leaves),
     ):
         loaded = load_step(step, Setting(), None)
-        module = loaded.module
+        module = loaded.step
+        assert module is not None
         if objects := _find_written_objects((args, kwargs), module.written, is_data):
             raise _WritesObjects(objects)
         chosen = _choose_kind(options.kind, loaded.device)

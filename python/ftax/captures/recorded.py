@@ -20,11 +20,10 @@ from ftax.captures import host_reads
 from ftax.captures.around import refuse_draws
 from ftax.captures.executed import Executed, watch_code
 from ftax.captures.gradients import Gradients
-from ftax.captures.kept_tensors import KeptTensor
+from ftax.captures.guards import KeptTensor
 from ftax.captures.names import list_names
-from ftax.captures.planted_numbers import NAMES, Number, Scope, Use
 from ftax.captures.program import TENSOR, ReadLater, is_made
-from ftax.captures.returned_reads import Call, find_returned_reads
+from ftax.captures.returned_reads import NAMES, Call, Number, Scope, Use, find_returned_reads
 from ftax.errors import UnsupportedError
 from ftax.steps.kept_python import read_draws
 from ftax.steps.loaded import LoadedModel

@@ -34,8 +34,8 @@ def conform(
     output: o.Output,
 ) -> None:
     """Try a runtime that implements the C interface; exit code 1 if a check fails."""
-    from ftax.runtimes.plugins.conform.suite import conform as run_checks
-    from ftax.runtimes.plugins.conform.suite import explain_perceptron
+    from ftax.runtimes.plugins.conform import conform as run_checks
+    from ftax.runtimes.plugins.conform import explain_perceptron
 
     with show_progress(library) as progress:
         found = run_checks(library, model, limit_s=limit, progress=progress, setting=setting)

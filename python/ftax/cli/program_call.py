@@ -27,8 +27,8 @@ from ftax.ladders.receipt import Receipt
 from ftax.ladders.tax import tax_with_traces, usual_plan
 from ftax.reports.terminal import say
 from ftax.steps.given import Model
-from ftax.steps.kept_cache import KeptCache
 from ftax.steps.outputs import find_tensors
+from ftax.steps.prompt import KeptCache
 from ftax.steps.setting import read_grad_mode
 from ftax.steps.step import Step, step
 

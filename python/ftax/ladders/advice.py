@@ -176,7 +176,7 @@ def _say_with_autograd(receipt: Receipt, tape: Measurement) -> str:
     lowest = receipt.rungs[-1]
     if lowest.place == tape.place or lowest.doubt or receipt.ladder.name != AUTOGRAD.name:
         return ""
-    both_ns, interval = compute_difference(receipt.rungs, 0, len(receipt.rungs) - 1)
+    both_ns, interval = receipt.compute_step(0, len(receipt.rungs) - 1)
     if interval is None or interval[0] <= 0:
         return ""
     share = both_ns / receipt.latency_ns

@@ -23,6 +23,7 @@ from ftax.ladders.choice import TaxOptions
 from ftax.ladders.floors import measure_floors
 from ftax.ladders.look import TraceJob, gate_runners, put_reference_first, trace_runners
 from ftax.ladders.receipt import OperatorCost, Receipt
+from ftax.ladders.skew import time_collectives
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model
 from ftax.tape.tape import preserve_state
@@ -31,6 +32,7 @@ from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd, find_round_s
 from ftax.timing.interrupts import interruptible
 from ftax.timing.plan import Plan, Progress
+from ftax.timing.ranks import Ranks
 from ftax.timing.session import measure
 from ftax.timing.statistics import compute_mean
 from ftax.timing.units import format_time
@@ -39,6 +41,14 @@ _PROFILE_SECONDS = 1.0
 _SAMPLE_SECONDS, _LEAST_SAMPLE_SECONDS = 1.0, 0.1
 _LEAST_OUTSIDE = 0.05  # of the latency: what tensors take to be freed is less
 _THROUGHPUT_ROUNDS = 10
+_ALONE = (
+    "operators, lines of Python and phases were looked at on this rank alone: collectives take no "
+    "time there"
+)
+_OVERLAPS = (
+    "waiting for other ranks is no line: collectives overlap with other work (async_op=True, "
+    "DistributedDataParallel, or no tape tells), so not all of their time is waited for"
+)
 _TAPE = ("eager", "cpp")  # what runs the tape whose operators are timed
 
 _Item = TypeVar("_Item", bound=Placed)
@@ -56,6 +66,7 @@ class AfterRounds:
     progress: Progress | None
     receipt: Receipt
     traces: tuple[Trace, ...] = ()
+    ranks: Ranks | None = None  # that measure with this one
 
     @property
     def on_gpu(self) -> bool:
@@ -126,6 +137,18 @@ def _put(items: Iterable[_Item], new: _Item) -> tuple[_Item, ...]:
     return tuple({**{item.place: item for item in items}, new.place: new}.values())
 
 
+def _time_collectives(after: AfterRounds) -> None:
+    """Of each rung, with the other ranks."""
+    assert after.ranks is not None
+    rungs = {rung.place: rung.latency_ns for rung in after.receipt.rungs}
+    overlaps = not after.workspace.waits_for_collectives
+    after.warn(_ALONE, *([_OVERLAPS] if overlaps else []))
+    for item in after.runners:
+        if item.place in rungs:
+            found = time_collectives(item, rungs[item.place], after.ranks, overlaps=overlaps)
+            after.add(collectives=(*after.receipt.collectives, found))
+
+
 def _check_crowd(after: AfterRounds) -> None:
     receipt = after.receipt
     runners = [item.runner for item in after.runners]
@@ -139,7 +162,7 @@ def _time_throughput(after: AfterRounds) -> None:
     prepared before each request (a cold cache), measuring says so."""
     short = replace(after.plan, mode="throughput", rounds=_THROUGHPUT_ROUNDS, warmup=None)
     able = [item for item in after.runners if not item.runner.needs_prepare] or after.runners
-    session = measure(after.workspace.loaded, able, short, after.progress)
+    session = measure(after.workspace.loaded, able, short, after.progress, ranks=after.ranks)
     after.add(throughputs=tuple(item for item in session.measurements if item))
     after.warn(
         *(
@@ -279,9 +302,15 @@ def _wants_look(after: AfterRounds) -> bool:
 
 AFTER: tuple[Instrument, ...] = (
     Instrument(
+        "timing collectives with the other ranks",
+        "waiting for other ranks was not told from communication",
+        lambda after: after.is_whole and after.ranks is not None,
+        _time_collectives,
+    ),
+    Instrument(
         "timing the first rung alone and among the others",
         "whether runners disturb each other was not tested",
-        lambda after: after.is_whole,
+        lambda after: after.is_whole and after.ranks is None,
         _check_crowd,
     ),
     Instrument(

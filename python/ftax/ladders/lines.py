@@ -15,12 +15,26 @@ from dataclasses import dataclass
 from ftax.errors import ResultsError
 from ftax.ladders.evidence import RungEvidence, compare_work, note_reference
 from ftax.ladders.ladder import EAGER, Ladder, Words
+from ftax.ladders.skew import (
+    CollectiveTime,
+    Part,
+    Split,
+    split_latencies,
+    subtract_waiting,
+)
 from ftax.records.record import Ends, Name, Record
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
 from ftax.timing.measurement import Measurement
 from ftax.timing.statistics import compute_interval, compute_mean
 
 _BUSY = "busy"  # in place of a rung: the device, where a trace tells how long it is busy
+_COLLECTIVES = "collectives"  # likewise: other ranks
+_WAITING = (
+    "waiting for other ranks",
+    "collectives that this rank begins before the others, less what they take when all begin at "
+    "once",
+)
+_COMMUNICATION = ("communication", "collectives that all ranks begin at once")
 _OUTSIDE = (
     "Python outside of torch",
     "tokenizers, numpy, your own Python: before the first operator or module and after the last",
@@ -67,14 +81,17 @@ def compute_lines(
     *,
     ladder: Ladder = EAGER,
     outside_ns: Sequence[float] = (),
+    collectives: Sequence[CollectiveTime] = (),
 ) -> tuple[Line, ...]:
     """The lines for rungs of ``ladder`` from top to bottom; their times sum to the first one's
     latency.
 
     With a reliable trace of the lowest rung among ``evidence``, its time is split into kernels and
     what lies between them. With ``outside_ns``, how long a call of the first rung is outside of
-    torch in rounds of their own, the step down from it is split in the same way. Where the first
-    rung's calls were not all the same work there is one line, and no tax.
+    torch in rounds of their own, the step down from it is split in the same way. With the time in
+    ``collectives`` of each rung, what the first one waits for other ranks is a line, and no part of
+    other lines. Where the first rung's calls were not all the same work there is one line, and no
+    tax.
     """
     top_ns = rungs[0].latency_ns
     if problem := rungs[0].work_problem:
@@ -84,15 +101,18 @@ def compute_lines(
     traced = [found.get(rung.place) for rung in rungs]
     contrasts = [make_unit(len(rungs), i, i + 1) for i in range(len(rungs))]
     intervals = compute_intervals(rungs, contrasts)
+    splits = split_latencies(rungs, collectives)
     lines = []
     for place, upper in enumerate(rungs[:-1]):
         lower = rungs[place + 1]
+        step = upper.latency_ns - lower.latency_ns, intervals[place]
+        if splits is not None:
+            step = subtract_waiting(*step, splits, place, place + 1)
         lines.append(
             _make_line(
                 ladder.name_step(upper.place, lower.place),
                 (str(upper.place), str(lower.place)),
-                upper.latency_ns - lower.latency_ns,
-                intervals[place],
+                *step,
                 top_ns=top_ns,
                 rounds=len(upper.values_ns),
                 host_ns=_subtract_issue(traced[place], traced[place + 1]),
@@ -110,8 +130,10 @@ def compute_lines(
     if lines and outside_ns:
         lines[:1] = _split_outside(lines[0], outside_ns, rungs[0])
     doubt = find_doubt_of((rungs[-1], rungs[0]))
-    lines += _make_rest(rungs[-1], ladder, traced[-1], intervals[-1], top_ns, doubt)
-    return tuple(lines)
+    rest = _make_rest(rungs[-1], ladder, traced[-1], intervals[-1], top_ns, doubt)
+    if splits is not None:
+        rest = _split_rest(rest[-1], splits, rungs, doubt)
+    return (*lines, *rest)
 
 
 def check_stored_lines(stored: object, lines: Sequence[Line]) -> None:
@@ -160,6 +182,26 @@ def _split_outside(line: Line, outside_ns: Sequence[float], top: Measurement) ->
         _make_line(_OUTSIDE, labels, own_ns, own, top.latency_ns, rounds),
         _make_line((line.name, line.removes), labels, left_ns, left, top.latency_ns, rounds),
     ]
+
+
+def _split_rest(
+    line: Line, splits: Sequence[Split], rungs: Sequence[Measurement], doubt: str
+) -> list[Line]:
+    """All of the last rung, of a device without a trace: waiting, communication, and the rest."""
+    top_ns, rounds = rungs[0].latency_ns, len(rungs[0].values_ns)
+    low, high = line.interval_ns or (line.time_ns, line.time_ns)
+    own = Part(line.time_ns, line.time_ns - low, high - line.time_ns)
+    own = own - splits[-1].waiting - splits[-1].communication
+    parts: list[tuple[Words, str, Part]] = [
+        (_WAITING, _COLLECTIVES, splits[0].waiting),
+        (_COMMUNICATION, _COLLECTIVES, splits[-1].communication),
+        ((line.name, line.removes), line.upper, own),
+    ]
+    return [
+        _make_line(words, (label, None), part.time_ns, part.interval_ns, top_ns, rounds,
+                   doubt=doubt, below_zero="other ranks are not waited for")
+        for words, label, part in parts
+    ]  # fmt: skip
 
 
 def _make_rest(

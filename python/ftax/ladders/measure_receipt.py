@@ -11,31 +11,41 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ftax.errors import InvalidArgumentError, RunnerError, describe
+from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, describe
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.after import AFTER, AfterRounds, look_closer
 from ftax.ladders.choice import TaxOptions, check_options, choose_alternatives, prepare_all
+from ftax.ladders.evidence import warn_of_evidence, warn_of_rounds
 from ftax.ladders.ladder import FITTING, Ladder, find_ladder, name_ladder
 from ftax.ladders.receipt import Receipt, Unavailable
-from ftax.ladders.warnings import warn_of_evidence, warn_of_rounds
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.candidate import Candidate
+from ftax.timing.candidate import Candidate, Place
 from ftax.timing.crowd import find_round_s
 from ftax.timing.interrupts import interruptible
 from ftax.timing.measurement import Measurement
 from ftax.timing.plan import Plan, Progress
+from ftax.timing.ranks import Ranks
 from ftax.timing.session import Session, measure, quiet, require_no_profiler
 from ftax.timing.trust import FEW_ROUNDS, find_doubt_of_waits
 
+_COMMUNICATES = (
+    "the step communicates with other ranks, with which the rungs alone are measured: measure this "
+    "runtime of a part that needs one rank"
+)
 _TRIAL_S = 2.0  # of rounds that tell whether requests wait for CPUs
 
 
 def run_tax(
-    workspace: Workspace, options: TaxOptions, plan: Plan, progress: Progress | None
+    workspace: Workspace,
+    options: TaxOptions,
+    plan: Plan,
+    progress: Progress | None,
+    ranks: Ranks | None = None,
 ) -> tuple[Receipt, tuple[Trace, ...]] | None:
     """Measure the receipt of a model; with it, the traces behind its evidence. None where requests
-    waited for CPUs, if that is asked.
+    waited for CPUs, if that is asked. With ``ranks``, each of which measures it, the alternatives
+    are left out.
 
     Raises only if the first rung itself fails, or an argument is wrong. Ctrl-C before the rounds is
     raised; after them it costs what was not looked at yet.
@@ -50,7 +60,13 @@ def run_tax(
     wanted = [*places, *alternatives]
     check_options(wanted, workspace.setting.runtime_options)
     started = time.perf_counter()
+    if ranks is not None:
+        _require_own_ladder(ladder)
+        wanted = places
     prepared, unavailable = interruptible(prepare_all, workspace, wanted, progress, ladder)
+    if ranks is not None:
+        prepared, missing = interruptible(_meet, ranks, prepared, plan, options)
+        unavailable += [*missing, *(_leave_out(place, _COMMUNICATES) for place in alternatives)]
     prepared_s = time.perf_counter() - started
     if not options.may_wait and plan.duration_s >= 5 * _TRIAL_S:
         trial = replace(plan, duration_s=_TRIAL_S, rounds=FEW_ROUNDS, patience_s=0.0)
@@ -59,7 +75,7 @@ def run_tax(
             raise KeyboardInterrupt("interrupted before the rounds")
         if _has_waited(_split_failures(prepared, session)[0], ladder):
             return None
-    session = measure(loaded, prepared, plan, progress)
+    session = measure(loaded, prepared, plan, progress, ranks=ranks)
     measured, failed = _split_failures(prepared, session)
     if not options.may_wait and _has_waited(measured, ladder):
         return None
@@ -89,6 +105,7 @@ def run_tax(
         plan=plan,
         progress=progress,
         receipt=receipt,
+        ranks=ranks,
     )
     with quiet():  # once for all that follows: with a model, each time takes a fifth of a second
         look_closer(AFTER, after)
@@ -101,6 +118,30 @@ def run_tax(
         cache="cold: L2 flushed before each request" if workspace.setting.cold else "warm",
     )
     return receipt, after.traces
+
+
+def _require_own_ladder(ladder: Ladder) -> None:
+    if ladder not in FITTING:
+        raise UnsupportedError(
+            f"the step communicates with other ranks, and the ladder {ladder.name!r} is not "
+            "measured with them: leave it out"
+        )
+
+
+def _meet(
+    ranks: Ranks, prepared: Sequence[Candidate], plan: Plan, options: TaxOptions
+) -> tuple[list[Candidate], list[Unavailable]]:
+    """What all ranks have made ready, and what one of them has not."""
+    ready = [item.place for item in prepared]
+    missing = ranks.meet(plan, ready, throughput=options.throughput)
+    return (
+        [item for item in prepared if item.place not in missing],
+        [_leave_out(place, why) for place, why in missing.items()],
+    )
+
+
+def _leave_out(place: Place, reason: str) -> Unavailable:
+    return Unavailable(runtime=place.runtime, host=place.host, reason=reason)
 
 
 def _choose_ladder(loaded: LoadedModel, options: TaxOptions) -> Ladder:

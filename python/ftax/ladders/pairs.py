@@ -28,10 +28,10 @@ from ftax.steps.revision import Revision, check_origin, suggest_setup
 from ftax.steps.setting import Setting
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.candidate import Candidate
+from ftax.timing.comparison import FEWEST_PAIRS, find_look_confidence, is_look
 from ftax.timing.interrupts import interruptible
 from ftax.timing.measurement import Measurement, make_session_id
 from ftax.timing.plan import Plan, Progress
-from ftax.timing.sequential import FEWEST_PAIRS, find_look_confidence, is_look
 from ftax.timing.session import measure, require
 from ftax.workers.child import Line
 from ftax.workers.forks import ROUNDS_A_TURN, Fork, TurnTaker, take_turns

@@ -16,7 +16,7 @@ from ftax import _core
 from ftax.instruments.python_samples import PythonSamples
 from ftax.ladders.receipt import Receipt
 from ftax.timing.candidate import Place
-from ftax.timing.differences import compute_difference, find_doubt_of
+from ftax.timing.differences import find_doubt_of
 
 By = Literal["module", "line"]
 Ends = tuple[float, float]
@@ -88,7 +88,7 @@ def compute_python_time(receipt: Receipt, by: By) -> PythonTime:
     assert without is not None
     places = [rung.place for rung in receipt.rungs]
     first, last = places.index(_SAMPLED), places.index(without)
-    time_ns, interval = compute_difference(receipt.rungs, first, last)
+    time_ns, interval = receipt.compute_step(first, last)
     clock = _Clock(samples, receipt.rungs[first].latency_ns, receipt.rungs[first].interval_ns)
     rows = _list_lines(samples, clock) if by == "line" else _list_modules(receipt, samples, clock)
     rest = _make_rest(receipt, samples, clock, time_ns, interval)

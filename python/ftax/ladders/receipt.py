@@ -21,6 +21,7 @@ from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder, find_ladder
 from ftax.ladders.lines import Line, check_stored_lines, compute_lines
 from ftax.ladders.rows import RuntimeRow, compute_rows
+from ftax.ladders.skew import CollectiveTime, split_latencies, subtract_waiting
 from ftax.records.fields import FrozenMap
 from ftax.records.kinds import find
 from ftax.records.record import Count, Name, Record
@@ -81,6 +82,8 @@ class Receipt(Result):
         evidence: on a GPU, what each rung and alternative ran there, gathered after the rounds.
         outside_ns: of a function, how long a call is outside of torch, in rounds of its own; empty
             where it is next to nothing.
+        collectives: of a step that communicates, how long each rung is in its collectives, with
+            the other ranks; empty for others.
         throughputs: the same runtimes with requests back to back, if that was asked for.
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
@@ -100,6 +103,7 @@ class Receipt(Result):
     others: tuple[Measurement, ...] = ()
     evidence: tuple[RungEvidence, ...] = ()
     outside_ns: tuple[float, ...] = ()
+    collectives: tuple[CollectiveTime, ...] = ()
     throughputs: tuple[Measurement, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
@@ -144,7 +148,11 @@ class Receipt(Result):
     def lines(self) -> tuple[Line, ...]:
         """Parts of the latency, top to bottom; their times sum to it exactly."""
         return compute_lines(
-            self.rungs, self.evidence, ladder=self.ladder, outside_ns=self.outside_ns
+            self.rungs,
+            self.evidence,
+            ladder=self.ladder,
+            outside_ns=self.outside_ns,
+            collectives=self.collectives,
         )
 
     @property
@@ -154,13 +162,22 @@ class Receipt(Result):
 
     @property
     def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:
-        """The first rung minus the first without Python, with its interval; None if that was not
+        """The first rung minus the first without Python (`compute_step`); None if that was not
         measured, and if the first one's calls were not all the same work."""
         places = [rung.place for rung in self.rungs]
         without = self.ladder.without_python
         if self.work_problem or without not in places:
             return None
-        return compute_difference(self.rungs, 0, places.index(without))
+        return self.compute_step(0, places.index(without))
+
+    def compute_step(self, upper: int, lower: int) -> tuple[float, tuple[float, float] | None]:
+        """The latency of one rung minus another's, ns, with its interval; less what the one waits
+        longer for other ranks."""
+        time_ns, interval_ns = compute_difference(self.rungs, upper, lower)
+        splits = split_latencies(self.rungs, self.collectives)
+        if splits is None:
+            return time_ns, interval_ns
+        return subtract_waiting(time_ns, interval_ns, splits, upper, lower)
 
     @property
     def label(self) -> str:
@@ -288,7 +305,7 @@ class Receipt(Result):
             ResultsError: a field is missing, unknown or refused, or the stored lines are not those
                 of the samples.
         """
-        fields = {"python_samples": None, **data}  # files of before have none
+        fields = {"python_samples": None, "collectives": [], **data}  # files of before have none
         stored = fields.pop("lines", None)
         # Named, not bare: slots=True makes a new class, which a bare super() does not know.
         receipt = super(Receipt, cls).from_dict(fields)

@@ -18,12 +18,14 @@ from ftax.errors import InvalidArgumentError
 from ftax.ladders.receipt import FIRST, Receipt
 from ftax.runtimes.prepare import open_capture
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.collectives import explain_unanswered
 from ftax.steps.given import Model, as_step, load, measuring, use_threads
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.plan import Plan, Progress, check_label, choose_plan
-from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
+from ftax.timing.ranks import Ranks, join_ranks
+from ftax.timing.watched import ProgressChoice, name_model, tell_interrupted, watched
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
@@ -72,6 +74,9 @@ def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywor
             check_inputs, progress, label, and the fields of `ftax.Setting`: as for
                 `ftax.cpp_bench`.
 
+    A step that communicates by `torch.distributed` is measured where every rank calls this
+    (docs/ranks.md).
+
     The errors are those of `cpp_bench`. A rung or an alternative that cannot be measured is listed
     in the receipt with the reason; only a model that does not run at all raises.
     """
@@ -114,15 +119,17 @@ def tax_with_traces(
         with (
             measuring(model, setting, inputs, check_inputs),
             watched(progress, model, shown) as tell,
+            join_ranks(name_model(model)) as ranks,
         ):
-            loaded = interruptible(load, model, inputs, check_inputs, setting)
+            with explain_unanswered(name_model(model)):
+                loaded = interruptible(load, model, inputs, check_inputs, setting)
             where = _choose_trace(trace, can_be_built_again=loaded.reproducible)
             if found.energy and loaded.device == "cpu":
                 raise InvalidArgumentError(
                     "energy is asked for, but the device is 'cpu'; give device='cuda'"
                 )
             chosen = choose_plan(plan(loaded.device)) if callable(plan) else shown
-            receipt, traces = _run(loaded, replace(found, trace=where), chosen, tell)
+            receipt, traces = _run(loaded, replace(found, trace=where), chosen, tell, ranks)
         if take():  # too late to cost anything
             receipt = receipt.with_preparation(interrupted=True)
         top = receipt.rungs[0]
@@ -131,15 +138,21 @@ def tax_with_traces(
 
 
 def _run(
-    loaded: LoadedModel, options: TaxOptions, plan: Plan, tell: Progress | None
+    loaded: LoadedModel, options: TaxOptions, plan: Plan, tell: Progress | None, ranks: Ranks
 ) -> tuple[Receipt, tuple[Trace, ...]]:
     """The receipt; of a CPU on which requests of several threads waited for CPUs, that of one
     thread, unless the user has asked for a number of threads."""
     from ftax.ladders.measure_receipt import run_tax
 
+    with explain_unanswered(loaded.name):
+        workspace = Workspace(loaded)
+    if (others := ranks.find(loaded.device)) is not None:
+        found = run_tax(workspace, options, plan, tell, others)
+        assert found is not None  # since it may wait
+        return found
     threads = torch.get_num_threads()
     is_free = loaded.setting.threads is None and loaded.device == "cpu" and threads > 1
-    found = run_tax(Workspace(loaded), replace(options, may_wait=not is_free), plan, tell)
+    found = run_tax(workspace, replace(options, may_wait=not is_free), plan, tell)
     if found is not None:
         return found
     with use_threads(1):

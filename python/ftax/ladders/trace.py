@@ -10,6 +10,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, check_count
+from ftax.runtimes.cuda_graph import require_cuda_build
 from ftax.runtimes.prepare import prepare
 from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.loaded import LoadedModel
@@ -100,8 +101,5 @@ def _ready_on_gpu(
                 f"the device is {loaded.device!r}, which has no kernels to trace; give "
                 "device='cuda', or a module that is on a GPU"
             )
-        if not hasattr(_core, "profile_once"):
-            raise UnavailableError(
-                "this build of ftax has no CUDA parts: reinstall it where a CUDA torch and nvcc are"
-            )
+        require_cuda_build("tracing needs")
         yield loaded, prepared

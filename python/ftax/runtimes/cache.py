@@ -30,6 +30,7 @@ from torch import nn
 from ftax import _core
 from ftax.errors import UnavailableError
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.tensors import list_dense
 from ftax.timing.candidate import Preparation
 
 _MANIFEST = "manifest.json"
@@ -240,20 +241,9 @@ def _digest_module(digest: hashlib.blake2b, module: nn.Module) -> None:
 def _digest_tensor(tensor: torch.Tensor) -> str:
     kind = f"{tuple(tensor.shape)} {tensor.dtype} {tensor.layout}"
     digest = hashlib.blake2b(kind.encode(), digest_size=16)
-    for part in _list_strided(tensor.detach()):
-        digest.update(part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    for part in list_dense(tensor) or (tensor.to_dense(),):
+        digest.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _list_strided(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """What a tensor holds, as tensors without gaps: of a sparse one its indices and its values."""
-    if tensor.layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [tensor if tensor.layout is torch.strided else tensor.to_dense()]
 
 
 def _version(package: str) -> str | None:

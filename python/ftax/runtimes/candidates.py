@@ -1,23 +1,29 @@
-"""What runtimes share in making a candidate: its driver, its guard, and its check against eager."""
+"""What runtimes share in making a candidate: its driver, its guard, and its check against eager.
+
+A replay of captured work takes no inputs and returns no outputs: it reads and writes memory that is
+fixed. So one that does nothing leaves the last right answer in place, and looks right. So its check
+puts its inputs into that memory, and fills the outputs with NaN, before it replays.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, describe, is_out_of_memory
+from ftax.errors import FtaxError, UnsupportedError, describe, is_out_of_memory
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 from ftax.steps.setting import Setting
 from ftax.steps.tensors import copy_into
 from ftax.tape.equality import fail_equality
-from ftax.tape.tape import preserve_state
+from ftax.tape.tape import explain_other_outputs, preserve_state
 from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
 
@@ -117,3 +123,48 @@ def draws_random(loaded: LoadedModel) -> bool:
 def _read_generators() -> list[torch.Tensor]:
     gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     return [torch.get_rng_state(), *gpus]
+
+
+def check_on_both_inputs(
+    workspace: Workspace,
+    run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
+    *,
+    name: str,
+    otherwise: str = "what the model computes on the host is baked in",
+) -> Checks:
+    """Compare ``run(inputs)`` with eager, seeded alike, on the main inputs and on a second set.
+
+    Raises UnsupportedError, naming the inputs, where the outputs are not the model's:
+    ``otherwise`` is why, unless an operator is found that does not give them twice.
+    """
+    loaded, found = workspace.loaded, []
+    for second, inputs, expected in (
+        (False, loaded.flat_inputs(), workspace.reference),
+        (True, loaded.flat_check_inputs(), workspace.check_reference),
+    ):
+        copies = [tensor.clone() for tensor in inputs]  # `run` may write into the originals
+        with preserve_state(loaded), torch.inference_mode():
+            found.append(workspace.compare(expected, run(copies), second))
+        if not found[-1].within_tolerance:
+            which = "a second input" if second else "the recorded input"
+            why = explain_other_outputs(loaded, otherwise, second=second)
+            raise UnsupportedError(
+                f"{name} is not the model: on {which} it gives other outputs than eager "
+                f"({found[-1].problem}); {why}"
+            )
+    return Checks(outputs=found[0], second_input=found[1])
+
+
+@contextmanager
+def environment_with(variables: Mapping[str, str]) -> Iterator[None]:
+    """Inside, these variables are set so; afterwards all of them are what they were."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -18,7 +18,7 @@ from ftax.errors import (
     InvalidArgumentError,
     suggest,
 )
-from ftax.runtimes.onnx.wheel import find_provider_obstacle
+from ftax.runtimes.onnx.sessions import find_provider_obstacle
 from ftax.runtimes.plugins import entry_points
 from ftax.runtimes.spec import RuntimeSpec
 from ftax.runtimes.workspace import Workspace
@@ -137,7 +137,7 @@ _RUNTIMES = (
         name="capture",
         description="ftax.capture: the same operators or kernels replayed, called from Python",
         hosts=("python",),
-        function="captures.runtime_rows:prepare_capture",
+        function="captures.entry:prepare_capture",
         any_step=True,
         quick=True,
         why_not_cpp="it is called in the model's place, from Python; without Python it is eager "
@@ -233,7 +233,7 @@ _RUNTIMES = (
     _compiled(
         name="compile-capture",
         description="ftax.capture of what torch.compile made: its graphs as CUDA graphs",
-        function="captures.runtime_rows:prepare_compile_capture",
+        function="captures.entry:prepare_compile_capture",
         devices=("cuda",),
     ),
     _compiled(
@@ -254,7 +254,7 @@ _RUNTIMES = (
         name="eager-channels-last",
         description="eager with convolutions in channels-last memory format; from C++ its tape",
         hosts=_BOTH,
-        function="runtimes.eager.channels_last:prepare_channels_last",
+        function="runtimes.eager.eager:prepare_channels_last",
         bakes=("cpp",),
     ),
     RuntimeSpec(

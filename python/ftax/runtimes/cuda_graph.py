@@ -22,8 +22,7 @@ from ftax.errors import (
     say_count,
 )
 from ftax.runtimes.adoption import make_request
-from ftax.runtimes.candidates import drive_python, replay_mode
-from ftax.runtimes.replays import check_on_both_inputs
+from ftax.runtimes.candidates import check_on_both_inputs, drive_python, replay_mode
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
@@ -31,10 +30,10 @@ from ftax.tape.capture import (
     CapturedGraph,
     capture_calls,
     draws_random,
+    enter_stream,
     forbid_synchronising,
     refuse_host_outputs,
 )
-from ftax.tape.streams import enter_stream
 from ftax.tape.tape import preserve_state
 from ftax.timing.candidate import Candidate, Host, Launches
 from ftax.timing.checks import Checks
@@ -212,10 +211,10 @@ def capture_request(
     return graph, outputs, random
 
 
-def require_cuda_build() -> None:
-    """Raise UnavailableError if this ftax cannot launch graphs."""
+def require_cuda_build(what: str = "CUDA graphs need") -> None:
+    """Raise UnavailableError if this ftax was built without its CUDA parts."""
     if not hasattr(_core, "GraphRunner"):
         raise UnavailableError(
-            "this ftax was built without its CUDA parts: install nvcc or set CUDA_HOME, then "
-            "`pip install --no-build-isolation --force-reinstall ftax`"
+            f"{what} the CUDA parts of ftax, which this build lacks: install nvcc or set "
+            "CUDA_HOME, then `pip install --no-build-isolation --force-reinstall ftax`"
         )

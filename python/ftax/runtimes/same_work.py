@@ -14,8 +14,9 @@ import torch
 
 from ftax.errors import FtaxError, describe
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.module_calls import Call, describe_change
 from ftax.tape.equality import compare_outputs
-from ftax.tape.recording import COMPILED_CODE, Call, observe
+from ftax.tape.recording import COMPILED_CODE, observe
 from ftax.tape.tape import run_eager
 from ftax.timing.checks import Equality, SameWork
 
@@ -123,17 +124,7 @@ class WorkWatch:
             self._problem = "a later call runs code that torch.compile made, and the first did not"
         if self._calls is None:
             self._calls = seen
-        elif seen != self._calls and not self._problem:
-            self._problem = _describe_difference(self._calls, seen)
+        elif not self._problem:
+            self._problem = describe_change(self._calls, seen)
         self._last_end = time.perf_counter()
         self._cost_s = self._last_end - start
-
-
-def _describe_difference(before: Sequence[Call], now: Sequence[Call]) -> str:
-    if len(before) != len(now):
-        return f"a later call makes {len(now)} operator calls where the first made {len(before)}"
-    place = next(i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b)
-    return (
-        f"operator call {place} of a later call is {now[place].describe()} where the first made "
-        f"{before[place].describe()}"
-    )

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError, name_faults
 from ftax.runtimes.candidates import check_both_inputs, check_later, draws_random
-from ftax.runtimes.transfers import add_transfers
+from ftax.runtimes.cuda_graph import require_cuda_build
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Host
 
@@ -29,6 +31,9 @@ _DRAWS_OTHERS = (
     "and a compiler draws others; torch._inductor.config.fallback_random = True has torch.compile "
     "draw eager's"
 )
+
+if TYPE_CHECKING:
+    from ftax.runtimes.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +158,7 @@ def _is_exported(prepared: Candidate) -> bool:
 
 def _make_cold(prepared: Candidate) -> Candidate:
     """The same, with the GPU's L2 flushed before each request, outside its time."""
-    if not hasattr(_core, "ColdRunner"):
-        raise UnavailableError(
-            "cold needs the CUDA parts of ftax, which this build lacks; reinstall ftax where a "
-            "CUDA torch and nvcc are"
-        )
+    require_cuda_build("cold needs")
     options = {**prepared.options, "cold": True}
     return replace(prepared, runner=_core.ColdRunner(prepared.runner), options=options)
 
@@ -166,3 +167,56 @@ def _find(place: str) -> Any:
     """What ``module:name`` under ftax is."""
     module, _, name = place.partition(":")
     return getattr(import_module(f"ftax.{module}"), name)
+
+
+def add_transfers(workspace: Workspace, prepared: Candidate) -> Candidate:
+    """``prepared`` with its inputs copied from pinned host memory before each request and its
+    outputs copied back after it, on the stream of the request.
+
+    Raises UnavailableError in a build without CUDA parts.
+    """
+    require_cuda_build("transfers need")
+    buffers = prepared.buffers
+    read = buffers.inputs if buffers else workspace.loaded.flat_inputs()
+    written = buffers.outputs if buffers else workspace.reference
+    inputs, foreign = _choose_memory(read, own=True)
+    outputs, made = _choose_memory(written, own=buffers is not None)
+    sources = [tensor.cpu().pin_memory() for tensor in inputs]
+    targets = [torch.empty_like(tensor, device="cpu", pin_memory=True) for tensor in outputs]
+    torch.cuda.synchronize(workspace.loaded.device)
+    runner = _core.TransferRunner(
+        prepared.runner,
+        [
+            (to.data_ptr(), out.data_ptr(), to.nbytes)
+            for to, out in zip(inputs, sources, strict=True)
+        ],
+        [
+            (to.data_ptr(), out.data_ptr(), to.nbytes)
+            for to, out in zip(targets, outputs, strict=True)
+        ],
+        (inputs, sources, outputs, targets),
+    )
+    facts = {
+        "input_bytes": sum(tensor.nbytes for tensor in inputs),
+        "output_bytes": sum(tensor.nbytes for tensor in outputs),
+        "input_stand_ins": foreign,
+        "output_stand_ins": made,
+    }
+    return replace(
+        prepared,
+        runner=runner,
+        preparation=prepared.preparation.also(transfers=facts),
+        options={**prepared.options, "transfers": True},
+    )
+
+
+def _choose_memory(tensors: Sequence[torch.Tensor], *, own: bool) -> tuple[list[torch.Tensor], int]:
+    """The memory of the tensors that are on the GPU and in one piece, and stand-ins for the others
+    there; how many of those."""
+    on_gpu = [tensor.detach() for tensor in tensors if tensor.is_cuda]
+    kept = [own and tensor.is_contiguous() for tensor in on_gpu]
+    memory = [
+        tensor if keep else tensor.clone(memory_format=torch.contiguous_format)
+        for tensor, keep in zip(on_gpu, kept, strict=True)
+    ]
+    return memory, kept.count(False)

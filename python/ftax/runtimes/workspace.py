@@ -28,14 +28,11 @@ from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.random_states import random_states_as_operators
-from ftax.steps.step_module import StepModule
-from ftax.tape.calls import describe_place
-from ftax.tape.capture import CapturedGraph, capture
+from ftax.tape.capture import CapturedGraph, capture, make_stream, wrap_runner
 from ftax.tape.equality import Spread, allow_unsteady, compare_outputs
 from ftax.tape.flat import FlatProgram, make_flat
-from ftax.tape.flow import find_dependent_reads
-from ftax.tape.recording import observe
-from ftax.tape.streams import make_stream, wrap_runner
+from ftax.tape.flow import find_dependent_reads, list_collectives
+from ftax.tape.recording import describe_place, observe
 from ftax.tape.tape import (
     Taped,
     find_unsteady,
@@ -138,11 +135,17 @@ class Workspace:
             return error
 
     def _make_tape(self) -> Taped:
+        taped = self._make_any_tape()
+        if self.loaded.kind != "call":  # a capture decides by what is done with what is read
+            _refuse_reads_of_others(taped.tape)
+        return taped
+
+    def _make_any_tape(self) -> Taped:
         try:
             return make_tape(self.loaded)
         except UnsupportedError as error:
-            module = self.loaded.module
-            if not isinstance(module, StepModule) or not _sets_random_states(self.loaded):
+            step = self.loaded.step
+            if step is None or not _sets_random_states(self.loaded):
                 raise
             if self.loaded.device != "cpu":
                 raise UnsupportedError(
@@ -151,8 +154,16 @@ class Workspace:
                     "recorded: give checkpoint preserve_rng_state=False where nothing draws, or "
                     f"take dropout out of what is checkpointed ({error})"
                 ) from error
-            module.records_random_states = True
+            step.records_random_states = True
         return make_tape(self.loaded)
+
+    @property
+    def waits_for_collectives(self) -> bool:
+        """Whether a tape was made, and says that each collective is waited for where it begins."""
+        taped = self.__dict__.get("_taped")
+        return isinstance(taped, Taped) and not any(
+            call["overlaps"] for call in list_collectives(taped.tape)
+        )
 
     @property
     def taped(self) -> Taped:
@@ -280,6 +291,24 @@ def _sets_random_states(loaded: LoadedModel) -> bool:
     with preserve_state(loaded), loaded.guard(), random_states_as_operators() as calls:
         call_model(loaded.call)
     return calls.count > 0
+
+
+def _refuse_reads_of_others(tape: _core.Tape) -> None:
+    """Raise UnsupportedError for a tape whose collectives may be others than those of a call that
+    other ranks answer."""
+    collectives = list_collectives(tape)
+    if collectives and (reads := find_dependent_reads(tape)):
+        raise UnsupportedError(
+            "cannot tape this step: it communicates with other ranks, and reads a number "
+            f"({describe_place(tape.calls[reads[0]])}) on which its collectives may depend: return "
+            "the tensor"
+        )
+    groups = {call["group"] for call in collectives if call["group"]}
+    if len(groups) > 1 and any(call["overlaps"] for call in collectives):
+        raise UnsupportedError(
+            f"cannot tape this step: it communicates with {len(groups)} process groups, and where "
+            "it waits for which no recording tells: wait for each (async_op=False)"
+        )
 
 
 def _refuse_collectives(loaded: LoadedModel) -> None:

@@ -6,7 +6,8 @@ on a GPU has the rounded weights of fp32 on a CPU, in every process.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -34,8 +35,6 @@ from ftax.steps.weights import (
     seeded_rng,
 )
 
-_Loaded = TypeVar("_Loaded", bound=LoadedModel)
-
 
 def build_random_module(
     build: Callable[[], nn.Module],
@@ -61,19 +60,20 @@ def build_random_module(
 def finish_built_model(
     module: nn.Module,
     spec: ModelSpec,
-    setting: Setting,
     given: Given | None,
+    setting: Setting,
     *,
     again: str,
     options: Mapping[str, JsonScalar],
     warnings: tuple[str, ...] = (),
-    finish: Callable[[Setting], LoadedModel],
+    check: Callable[[Setting], None],
 ) -> LoadedModel:
     """Rounds and moves `module`, gives it inputs, and fills in the record.
 
-    `again` is what `load_model` builds the same of, and `finish` the caller itself: what finishes
-    the same module in a setting of another size.
+    `again` is what `load_model` builds the same of. `check` raises for a setting that does not fit,
+    this one or one of another size.
     """
+    check(setting)
     dtype, device = setting.dtype or "fp32", setting.device or "cpu"
     module.eval().requires_grad_(False).to(device=device, dtype=TORCH_DTYPES[dtype])
     has_sequence = spec.sequence is not None
@@ -93,7 +93,6 @@ def finish_built_model(
         pair = pair_user_inputs(given.at(setting), device, setting.seed)
         batch, sequence = resolve_user_sizes(setting, pair)
     return make_loaded(
-        LoadedModel,
         module,
         pair,
         replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
@@ -108,24 +107,34 @@ def finish_built_model(
         warnings=warnings,
         again=again if given is None else None,
         max_sequence=spec.max_size if has_sequence else None,
-        finish=finish if given is None or given.makes else None,
+        finish=partial(
+            finish_built_model,
+            module,
+            spec,
+            given,
+            again=again,
+            options=options,
+            warnings=warnings,
+            check=check,
+        )
+        if given is None or given.makes
+        else None,
     )
 
 
 def make_loaded(
-    make: type[_Loaded],
     module: nn.Module,
     pair: InputPair,
     setting: Setting,
     *,
     warnings: tuple[str, ...] = (),
     **own: Any,
-) -> _Loaded:
+) -> LoadedModel:
     """The module with its inputs, and ``own`` fields; a shared parameter counts once. What autocast
     of the caller's computes in is an option: other work than without it."""
     if kinds := _list_autocast():
         own["options"] = {**own.get("options", {}), "autocast": ", ".join(kinds)}
-    return make(
+    return LoadedModel(
         module=module,
         pair=pair,
         setting=setting,

@@ -2,8 +2,9 @@
 
 ftax runs a call more often than its user does, and on one rank perhaps more often than on another.
 Its collectives would no longer pair, and a rank would wait for ever. So the first run of what is
-measured ends at the first module, tensor or operator that communicates; and what is captured is
-recorded with collectives that this process answers alone.
+measured ends at the first module, tensor or operator that communicates; and what is captured, or
+what all ranks measure together, is recorded and looked at with collectives that this process
+answers alone.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ class Unsettled(UnsupportedError):
 
 
 class _Alone:
-    """Collectives that this process answers while a call is recorded, and whether it had any."""
+    """Collectives that this process answers while a call is recorded or looked at, how they are
+    answered now, whether there were any, and what a refusal says cannot be done."""
 
     collectives: _core.Collectives | None = None
+    answer: _core.Answer | None = None
     has_any = False
+    purpose = "capture"
 
 
 _alone = _Alone()
@@ -69,24 +73,72 @@ def make_collectives() -> _core.Collectives:
 def without_other_ranks(name: str) -> Iterator[None]:
     """Inside, this process answers its collectives alone, as if each rank gave the same. Raises
     UnsupportedError for one that it cannot answer so."""
-    collectives = _answer_alone()
+    with answer_alone("capture"), explain_unanswered(name):
+        yield
+
+
+@contextmanager
+def answer_alone(purpose: str) -> Iterator[None]:
+    """Inside, this process answers its collectives alone, as if each rank gave the same, but for
+    what is inside of `answered_by`, or comes after `stop_answering`. Where it does already, there
+    is no difference. ``purpose`` is what cannot be done with a call that is refused."""
+    collectives = None if _alone.collectives is not None else _answer_alone()
     if collectives is None:
         yield
         return
-    _alone.collectives, _alone.has_any = collectives, False
+    _alone.collectives, _alone.answer = collectives, _core.Answer.alone
+    _alone.has_any, _alone.purpose = False, purpose
+    try:
+        yield
+    finally:
+        stop_answering()
+        _alone.has_any, _alone.purpose = False, "capture"
+
+
+def stop_answering() -> None:
+    """From now on the other ranks answer, as ever."""
+    if _alone.collectives is not None:
+        _alone.collectives.close()
+    _alone.collectives = None
+
+
+@contextmanager
+def answered_by(answer: _core.Answer | None) -> Iterator[_core.Collectives | None]:
+    """Inside of `answer_alone`, has collectives answered in another way; None: by the other ranks,
+    as if nobody looked. Elsewhere nothing happens."""
+    collectives, before = _alone.collectives, _alone.answer
+    if collectives is None:
+        yield None
+        return
+    _switch(collectives, answer)
+    try:
+        yield collectives
+    finally:
+        _switch(collectives, before)
+
+
+def _switch(collectives: _core.Collectives, answer: _core.Answer | None) -> None:
+    if answer is None:
+        collectives.close()
+    else:
+        collectives.open(answer)
+    _alone.answer = answer
+
+
+@contextmanager
+def explain_unanswered(name: str) -> Iterator[None]:
+    """Raises UnsupportedError for what failed inside, or will fail, because a collective cannot be
+    answered by this process alone."""
     try:
         yield
     except Exception as error:
         _refuse_unanswered(name, error)
         if isinstance(error, RunnerError) and _alone.has_any:
             raise UnsupportedError(
-                f"cannot capture {name}: it fails where each rank gives to its collectives what "
-                f"this one gives ({describe(error)})"
+                f"cannot {_alone.purpose} {name}: it fails where each rank gives to its "
+                f"collectives what this one gives ({describe(error)})"
             ) from error
         raise
-    finally:
-        _alone.collectives = None
-        collectives.close()
 
 
 def _answer_alone() -> _core.Collectives | None:
@@ -102,13 +154,13 @@ def _answer_alone() -> _core.Collectives | None:
 
 
 def has_communicated() -> bool:
-    """Whether what was watched inside of `without_other_ranks` had a collective."""
+    """Whether what was watched inside of `answer_alone` had a collective."""
     return _alone.has_any
 
 
 def _refuse_unanswered(name: str, cause: Exception | None = None) -> None:
     if _alone.collectives is not None and _alone.collectives.refusal:
-        refusal = f"cannot capture {name}: {_alone.collectives.refusal}"
+        refusal = f"cannot {_alone.purpose} {name}: {_alone.collectives.refusal}"
         raise UnsupportedError(refusal) from cause
 
 
@@ -116,7 +168,7 @@ def _refuse_unanswered(name: str, cause: Exception | None = None) -> None:
 def refuse_collectives(name: str, reached: Iterable[object] = ()) -> Iterator[None]:
     """In a process group, raises UnsupportedError for a call inside that communicates; at once if
     anything in ``reached`` is a wrapper such as DistributedDataParallel. Inside of
-    `without_other_ranks`, only for wrappers and collectives that no recording can hold."""
+    `answer_alone`, only for wrappers and collectives that no recording can hold."""
     if not is_distributed():
         yield
         return
@@ -146,15 +198,16 @@ class _Watch(PlainMode):
                 if _alone.collectives is None or not _is_data_parallel(each):
                     self.refuse(f"a {type(each).__name__}", type(each))
                 self._look_at_data_parallel(each)
+                _alone.has_any = True
 
     def _look_at_data_parallel(self, module: Any) -> None:
         if why := _explain_option(module):
-            self._raise(UnsupportedError(f"cannot capture {self._name}: {why}"))
+            self._raise(UnsupportedError(f"cannot {_alone.purpose} {self._name}: {why}"))
         if not getattr(module, "_has_rebuilt_buckets", False):
             self._raise(
                 Unsettled(
-                    f"cannot capture {self._name} yet: DistributedDataParallel orders its buckets "
-                    "in the second call: train two steps before"
+                    f"cannot {_alone.purpose} {self._name} yet: DistributedDataParallel orders its "
+                    "buckets in the second call: train two steps before"
                 )
             )
 
@@ -177,12 +230,12 @@ class _Watch(PlainMode):
                     "rank alone, or use the original"
                 )
             )
-        modules = [base.__module__ for base in kind.__mro__]
+        doing, modules = _alone.purpose, [base.__module__ for base in kind.__mro__]
         reasons = (why for module in modules for key, why in _REASONS.items() if key in module)
         why = next(reasons, "communicates in ways that no recording has")
         self._raise(
             UnsupportedError(
-                f"cannot capture {self._name}: it uses {found}, which {why}: capture a part that "
+                f"cannot {doing} {self._name}: it uses {found}, which {why}: {doing} a part that "
                 "has none, or use the original"
             )
         )

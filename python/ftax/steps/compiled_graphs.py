@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ftax.steps.living_objects import list_living_objects
 from ftax.steps.profiling_hook import watch_calls
+from ftax.steps.reach import list_living_objects
 
 _PREFIX = "__compiled_fn_"
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d+)")

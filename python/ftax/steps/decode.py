@@ -17,12 +17,11 @@ import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, check_count
-from ftax.steps.kept_cache import KeptCache, name_cache
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load_code import is_code, load_forward, looks_like_path
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
-from ftax.steps.prompt import Reader, list_arguments
+from ftax.steps.prompt import KeptCache, Reader, list_arguments, name_cache
 from ftax.steps.setting import DEFAULT_TOKENS, CacheKind, Setting, read_setting
 from ftax.steps.spec import Attention, Dtype
 from ftax.steps.step import Step

@@ -33,10 +33,8 @@ from ftax.errors import (
     name_type,
     suggest,
 )
-from ftax.steps.load_folder import load_folder
-from ftax.steps.load_module import load_module
-from ftax.steps.load_step import is_function, load_step, make_step_of
-from ftax.steps.load_zoo import load_zoo_model
+from ftax.steps.load_step import is_function, load_module, load_step, make_step_of
+from ftax.steps.load_zoo import load_folder, load_zoo_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting

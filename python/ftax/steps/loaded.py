@@ -61,8 +61,8 @@ class MeasuredModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedModel(MeasuredModel):
-    """A module in eval mode whose parameters need no gradient, with two inputs of equal shapes; a
-    step is a `LoadedStep`.
+    """A module in eval mode whose parameters need no gradient, with two inputs of equal shapes,
+    or a step in the place of a module.
 
     `args` and `kwargs` may nest lists, tuples and dicts; all their tensors are on `device`.
     `options` are JSON scalars. `warnings` are sentences that belong beside any result of this
@@ -119,9 +119,14 @@ class LoadedModel(MeasuredModel):
         return None if self.is_code else self.recipe()
 
     @property
+    def step(self) -> StepModule | None:
+        """What was found of a step while it ran a few times; None for a forward pass."""
+        return self.module if isinstance(self.module, StepModule) else None
+
+    @property
     def is_compiled(self) -> bool | None:
-        """Whether torch.compile made a part of it; None before it has run."""
-        return None
+        """Whether torch.compile made a part of it; None before it has run, as a step has."""
+        return None if self.step is None else self.step.is_compiled
 
     @property
     def has_autograd(self) -> bool:
@@ -136,6 +141,9 @@ class LoadedModel(MeasuredModel):
 
     def prepare(self) -> None:
         """Put back what decides which work a step does; nothing for a forward pass."""
+        if self.step is not None:
+            with self.guard():
+                self.step.prepare()
 
     def call(self) -> Any:
         """One forward pass on the main inputs, under the caller's gradient mode."""
@@ -147,7 +155,8 @@ class LoadedModel(MeasuredModel):
 
     @property
     def _call(self) -> Callable[..., Any]:
-        return self.module
+        # A step is no module to the user, whose global hooks see none.
+        return self.module if self.step is None else self.step.forward
 
     def with_size(self, *, batch: int | None = None, sequence: int | None = None) -> "LoadedModel":
         """The same module with made inputs of another size; None keeps the size that it has.
@@ -199,56 +208,69 @@ class LoadedModel(MeasuredModel):
     @property
     def function(self) -> Callable[..., Any]:
         """The module, or the step's own function: what is called with the inputs."""
-        return self.module
+        return self.module if self.step is None else self.step.step.function
 
     @property
     def through_library(self) -> Callable[[], Any] | None:
         """The same work through the library that people use; None for what has no such form."""
-        return None
+        return None if self.step is None else self.step.step.through_library
 
     @property
     def returned(self) -> list[torch.Tensor]:
         """What a step writes, which is compared as its outputs are; nothing for a forward pass."""
-        return []
+        return [] if self.step is None else self.step.returned
 
     @property
     def leaves(self) -> list[torch.Tensor]:
         """Where a step may leave gradients, in modules or not; nothing for a forward pass."""
-        return []
+        return [] if self.step is None else self.step.leaves
 
     @property
     def feeds(self) -> list[Feed]:
         """The loaders from which a step takes its batches; none for a forward pass."""
-        return []
+        return [] if self.step is None else self.step.feeds
 
     @property
     def mixes_inference(self) -> bool:
         """Whether it enters inference mode beside operators that autograd records."""
-        return False
+        return self.step is not None and self.step.mixes_inference
 
     def call_on_next(self) -> Any:
         """One call on the next batch of a step's loader; on the main inputs without one."""
-        return self.call()
+        if self.step is None:
+            return self.call()
+        return self.step.call_on_next(self.args, dict(self.kwargs))
 
     def say_remedy(self) -> str:
         """What a step changes that is not put back, and what to do; "" for a forward pass."""
-        return ""
+        if self.step is None:
+            return ""
+        with self.guard():
+            return f". {self.step.say_changes(self.call)}"
+
+    @property
+    def _may_return_nothing(self) -> bool:
+        """Whether it is a step, and not captured, which are compared by tensors alone."""
+        return self.step is not None and self.kind != "call"
 
     def find_outputs(self, output: Any) -> list[torch.Tensor]:
-        """The tensors of what a call returned. Of a step there may be none."""
-        return flatten_outputs(output)
+        """The tensors of what a call returned. Of a step that is measured there may be none."""
+        return find_tensors(output) if self._may_return_nothing else flatten_outputs(output)
 
     def list_outputs(self, call: Callable[[], Any]) -> list[torch.Tensor]:
         """What ``call`` on the main inputs is compared by. Of a step there may be nothing."""
-        return flatten_outputs((call_model(call), self.list_returned()))
+        if self.step is None or not self._may_return_nothing:
+            return flatten_outputs((call_model(call), self.list_returned()))
+        step = self.step
+        return find_tensors((call_model(lambda: step.collect(call)), self.list_returned()))
 
     def list_returned(self) -> list[torch.Tensor]:
         """Beside its outputs, what one call on the main inputs is compared by."""
-        return []
+        return [] if self.step is None else self.step.list_returned(self.args, dict(self.kwargs))
 
     def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
         """``runner`` with the state of a step put back outside its time."""
-        return runner
+        return runner if self.step is None else self.step.wrap_runner(runner)
 
     def given(self) -> tuple[Any, ...]:
         """All that calls are made with: main arguments, then those of the check."""
@@ -261,82 +283,3 @@ class LoadedModel(MeasuredModel):
     def flat_check_inputs(self) -> list[torch.Tensor]:
         """The tensors of the check inputs, in the order of `flat_inputs`."""
         return flatten_tensors((self.check_args, dict(self.check_kwargs)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoadedStep(LoadedModel):
-    """A step that has run a few times, so that it is known what it calls and writes."""
-
-    module: StepModule = field(repr=False)
-
-    def prepare(self) -> None:
-        """Put back what decides which work it does."""
-        with self.guard():
-            self.module.prepare()
-
-    @property
-    def _call(self) -> Callable[..., Any]:
-        return self.module.forward  # it is no module to the user, whose global hooks see none
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The step's own function."""
-        return self.module.step.function
-
-    @property
-    def through_library(self) -> Callable[[], Any] | None:
-        """The same work through the library that people use, if there is such a form."""
-        return self.module.step.through_library
-
-    @property
-    def returned(self) -> list[torch.Tensor]:
-        """What it writes, which is compared as its outputs are."""
-        return self.module.returned
-
-    @property
-    def leaves(self) -> list[torch.Tensor]:
-        """Where it may leave gradients, in modules or not."""
-        return self.module.leaves
-
-    @property
-    def feeds(self) -> list[Feed]:
-        """The loaders from which it takes its batches."""
-        return self.module.feeds
-
-    @property
-    def mixes_inference(self) -> bool:
-        """Whether it enters inference mode beside operators that autograd records."""
-        return self.module.mixes_inference
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether torch.compile made a part of it, which has run."""
-        return self.module.is_compiled
-
-    def call_on_next(self) -> Any:
-        """One call on the next batch of its loader; on the main inputs where it has none."""
-        return self.module.call_on_next(self.args, dict(self.kwargs))
-
-    def say_remedy(self) -> str:
-        """What it changes that is not put back, and what to do."""
-        with self.guard():
-            return f". {self.module.say_changes(self.call)}"
-
-    def find_outputs(self, output: Any) -> list[torch.Tensor]:
-        """The tensors of what a call returned; there may be none, unless it is captured."""
-        return flatten_outputs(output) if self.kind == "call" else find_tensors(output)
-
-    def list_outputs(self, call: Callable[[], Any]) -> list[torch.Tensor]:
-        """What ``call`` on the main inputs is compared by; there may be nothing."""
-        if self.kind == "call":
-            return LoadedModel.list_outputs(self, call)
-        found = call_model(lambda: self.module.collect(call))
-        return find_tensors((found, self.list_returned()))
-
-    def list_returned(self) -> list[torch.Tensor]:
-        """What one call on the main inputs writes and is compared by."""
-        return self.module.list_returned(self.args, dict(self.kwargs))
-
-    def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
-        """``runner`` with the state put back outside its time."""
-        return self.module.wrap_runner(runner)

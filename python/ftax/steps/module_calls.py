@@ -1,4 +1,4 @@
-"""Looks on while modules are called, whichever they are: by torch's global hooks.
+"""Looks on while modules and operators are called, whichever they are, by torch's hooks.
 
 A warning of torch is kept from the user. A compiled module tells of global hooks that they see it
 besides what it was compiled of, which is what these are for.
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from ftax import _core
+
+_FEW = 3  # shapes in a message
 
 
 @contextmanager
@@ -47,3 +51,50 @@ def watch_module_calls(
     finally:
         for handle in handles:
             handle.remove()
+
+
+class Call(NamedTuple):
+    """One operator call: its name as the tape writes it, and the shapes of its tensors."""
+
+    name: str
+    shapes: tuple[tuple[int, ...] | None, ...]  # None: a nested tensor, which has none
+    sized_by_values: bool = False  # the shape of its result depends on values of its arguments
+    integers: tuple[int, ...] = ()  # among its arguments
+    depth: int = 0  # where autograd runs: how many calls it was made within
+    raised: bool = False  # and whether it ended with an error
+
+    def describe(self) -> str:
+        """``aten::cat on (1, 8), (1, 8), 0``."""
+        few = ["nested" if shape is None else str(shape) for shape in self.shapes[:_FEW]]
+        if len(self.shapes) > _FEW:
+            few.append(f"{len(self.shapes) - _FEW} more")
+        few += [str(number) for number in self.integers[:_FEW]]
+        return f"{self.name} on {', '.join(few)}" if few else self.name
+
+
+def log_operators(call: Callable[[], object]) -> list[Call]:
+    """The operator calls that ``call`` makes, with those that they make in turn, as torch's
+    profiling hooks see them."""
+    log = _core.CallLog()
+    log.start()
+    try:
+        call()
+    finally:
+        log.stop()
+    return [
+        Call(name, tuple(map(tuple, shapes)), integers=tuple(integers), depth=depth, raised=raised)
+        for name, shapes, integers, depth, raised in log.calls
+    ]
+
+
+def describe_change(first: Sequence[Call], later: Sequence[Call]) -> str:
+    """How a later call is other work than the first, by their operator calls; "" if it is not."""
+    if len(first) != len(later):
+        return f"a later call makes {len(later)} operator calls where the first made {len(first)}"
+    for place, (before, now) in enumerate(zip(first, later, strict=True)):
+        if before != now:
+            return (
+                f"operator call {place} of a later call is {now.describe()} where the first made "
+                f"{before.describe()}"
+            )
+    return ""

@@ -7,7 +7,7 @@ and optimizer included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -21,7 +21,7 @@ from ftax.steps.collectives import refuse_collectives
 from ftax.steps.feeds import Feed, put_feeds
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.kept_python import find_changes
-from ftax.steps.module_calls import watch_module_calls
+from ftax.steps.module_calls import describe_change, log_operators, watch_module_calls
 from ftax.steps.outputs import find_tensors
 from ftax.steps.random_states import list_own_generators, random_states_as_operators
 from ftax.steps.seen import Seen
@@ -250,8 +250,8 @@ class StepModule(nn.Module):
         for _ in range(2 + (_COMPILING_CALLS if self.is_compiled else 0)):
             writes.put_back()
             self.prepare()
-            logs.append(_log(call))
-        if what := _describe_change(*logs[-2:]):
+            logs.append(log_operators(call))
+        if what := describe_change(*logs[-2:]):
             is_capture = self.step.kind == "call"
             whose = (
                 f"cannot capture {self.step.name}: its work"
@@ -289,35 +289,3 @@ def _decides(tensor: torch.Tensor) -> bool:
     """Whether its values may decide which work is done: positions, counters, lengths."""
     small = tensor.numel() * tensor.element_size() <= _SMALL_BYTES
     return small and not (tensor.is_floating_point() or tensor.is_complex())
-
-
-_Logged = tuple[str, list[list[int]], list[int], int, bool]
-
-
-def _describe_change(first: Sequence[_Logged], second: Sequence[_Logged]) -> str:
-    """How the second call differs from the first; "" if it does not."""
-    if len(first) != len(second):
-        return f"it makes {len(second)} operator calls where the call before made {len(first)}"
-    for place, (before, now) in enumerate(zip(first, second, strict=True)):
-        if before != now:
-            return f"operator call {place} is {_say(now)} where the call before made {_say(before)}"
-    return ""
-
-
-def _log(call: Callable[[], object]) -> Sequence[_Logged]:
-    log = _core.CallLog()
-    log.start()
-    try:
-        call()
-    finally:
-        log.stop()
-    return log.calls
-
-
-def _say(logged: _Logged) -> str:
-    name, shapes, integers, *_ = logged
-    words = [str(tuple(shape)) for shape in shapes[:3]]
-    if len(shapes) > len(words):
-        words.append(f"{len(shapes) - len(words)} more")
-    words += [str(number) for number in integers[:3]]
-    return f"{name} on {', '.join(words)}" if words else name

@@ -15,8 +15,7 @@ from typing import Any
 
 from ftax.errors import FtaxError, UnavailableError
 from ftax.machines.differences import SOFTWARE, read_facts
-from ftax.machines.environment import Environment, collect_environment
-from ftax.machines.settings import list_portable_variables
+from ftax.machines.environment import Environment, collect_environment, list_portable_variables
 from ftax.sweeps.job import TASK
 from ftax.sweeps.sites import CPU, DEVICES, LocalSites, Site, list_runtimes, make_sites
 from ftax.timing.cell import Cell

@@ -20,8 +20,7 @@ from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError, describe
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.loaded import LoadedModel
-from ftax.tape.calls import describe_place
-from ftax.tape.streams import enter_stream
+from ftax.tape.recording import describe_place
 from ftax.tape.tape import Taped, preserve_state, seed_checks
 from ftax.timing.candidate import Buffers
 
@@ -330,3 +329,32 @@ def draws_random(graph: torch.cuda.CUDAGraph, device_index: int) -> bool:
 def _list_host_reads(taped: Taped) -> tuple[str, ...]:
     calls = taped.tape.calls
     return tuple(describe_place(calls[index]) for index in taped.tape.host_reads)
+
+
+def make_stream(device: str) -> torch.cuda.Stream | None:
+    """A stream of its own, since the legacy default stream waits for all the others."""
+    if torch.device(device).type == "cpu" or not hasattr(_core, "StreamRunner"):
+        return None
+    torch.cuda.synchronize(device)  # what is there already was put there by another stream
+    return torch.cuda.Stream(torch.device(device))
+
+
+def wrap_runner(runner: _core.Runner, stream: torch.cuda.Stream | None) -> _core.Runner:
+    """``runner`` with ``stream`` as torch's current one while it runs."""
+    if stream is None:
+        return runner
+    return _core.StreamRunner(runner, stream.stream_id, stream.device_index, stream.device_type)
+
+
+@contextmanager
+def enter_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """Inside, torch works on ``stream``, after what it did before and before what it does next."""
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        stream.synchronize()

@@ -15,7 +15,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.steps.echoes import Echoes, PlainMode
-from ftax.steps.module_calls import watch_module_calls
+from ftax.steps.module_calls import Call, log_operators, watch_module_calls
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.setting import use_autograd
 from ftax.steps.state import keep_weight, put_weights_back
@@ -46,26 +46,8 @@ _SIZED_BY_VALUES = frozenset(
     )
 )
 COMPILED_CODE = "code that torch.compile made"  # in the place of a call, which ran as written
-_FEW = 3  # shapes in a message
 
-
-class Call(NamedTuple):
-    """One operator call: its name as the tape writes it, and the shapes of its tensors."""
-
-    name: str
-    shapes: tuple[tuple[int, ...] | None, ...]  # None: a nested tensor, which has none
-    sized_by_values: bool = False  # the shape of its result depends on values of its arguments
-    integers: tuple[int, ...] = ()  # among its arguments
-    depth: int = 0  # where autograd runs: how many calls it was made within
-    raised: bool = False  # and whether it ended with an error
-
-    def describe(self) -> str:
-        """``aten::cat on (1, 8), (1, 8), 0``."""
-        few = ["nested" if shape is None else str(shape) for shape in self.shapes[:_FEW]]
-        if len(self.shapes) > _FEW:
-            few.append(f"{len(self.shapes) - _FEW} more")
-        few += [str(number) for number in self.integers[:_FEW]]
-        return f"{self.name} on {', '.join(few)}" if few else self.name
+_COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
 
 
 def operator_name(func: Any) -> str:
@@ -191,24 +173,11 @@ def observe(
     Raises RunnerError if ``call`` raises.
     """
     if has_autograd or is_compiled:
-        return _observe_by_profiler(call, has_autograd=has_autograd)
+        with use_autograd(has_autograd):
+            return log_operators(lambda: call_model(call))
     with torch.inference_mode(), _CallLog() as log:
         call_model(call)
     return [*log.calls, *([Call(COMPILED_CODE, ())] if log.met_compiled else [])]
-
-
-def _observe_by_profiler(call: Callable[[], Any], *, has_autograd: bool) -> list[Call]:
-    log = _core.CallLog()
-    with use_autograd(has_autograd):
-        log.start()
-        try:
-            call_model(call)
-        finally:
-            log.stop()
-    return [
-        Call(name, tuple(map(tuple, shapes)), integers=tuple(integers), depth=depth, raised=raised)
-        for name, shapes, integers, depth, raised in log.calls
-    ]
 
 
 def find_host_reads(
@@ -458,3 +427,47 @@ def follow_modules(
 
     with watch_module_calls(enter, leave):
         yield lambda: running[-1] if running else ""
+
+
+def describe_place(call: dict[str, Any]) -> str:
+    """``aten::add.Tensor in encoder.layer.0``."""
+    module = call["module"]
+    return f"{call['operator']} in {module or 'the model itself'}"
+
+
+def find_copies_to_host(calls: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Where they stand, of those that make a tensor: `tolist` and `cpu` are made of them."""
+    for call in calls:
+        if _names_host(call) and call["operator"].partition(".")[0] in _COPIES:
+            yield describe_place(call)
+
+
+def refuse_unawaited_copies(tape: _core.Tape) -> None:
+    """Raises UnsupportedError for a copy to the host that nobody waits for: the wait that comes
+    later (of an event, a stream) is no operator call, and a replay would read too early."""
+    on_host = {slot for slot, tensor in tape.constants if tensor.device.type == "cpu"}
+    for call in tape.calls:
+        name, _, overload = call["operator"].partition(".")
+        to_host = _names_host(call)
+        if to_host:
+            on_host.update(call["outputs"])
+        if name in _COPIES:
+            schema = torch._C._get_schema(name, overload)
+            place = [item.name for item in schema.arguments].index("non_blocking")
+            early = to_host and call["arguments"][place][1] is True
+        elif name == "aten::copy_":
+            target, source, is_early = (value for _, value in call["arguments"])
+            early = is_early is True and target in on_host and source not in on_host
+        else:
+            continue
+        if early:
+            raise UnsupportedError(
+                f"cannot tape this model: {describe_place(call)} copies to the host without "
+                "waiting (non_blocking=True), and what waits for it later is no operator that a "
+                "tape could hold; leave non_blocking out"
+            )
+
+
+def _names_host(call: dict[str, Any]) -> bool:
+    constants = [value for kind, value in call["arguments"] if kind == "const"]
+    return any(isinstance(item, torch.device) and item.type == "cpu" for item in constants)

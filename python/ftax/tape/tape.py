@@ -21,11 +21,11 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError, RunnerError, UnsupportedError, describe, say_count
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.module_calls import Call
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.random_states import list_own_generators
 from ftax.steps.state import Snapshot, keep_torch_generators
 from ftax.steps.writes import list_storages
-from ftax.tape.calls import describe_place, find_copies_to_host, refuse_unawaited_copies
 from ftax.tape.equality import (
     Spread,
     allow_unsteady,
@@ -34,14 +34,16 @@ from ftax.tape.equality import (
     measure_spread,
 )
 from ftax.tape.recording import (
-    Call,
     Observer,
+    describe_place,
     dispatch_key_works,
+    find_copies_to_host,
     find_host_reads,
     keep_weights,
     observe,
     record,
     record_with_autograd,
+    refuse_unawaited_copies,
 )
 from ftax.tape.unsteady import find_unsteady_operator
 from ftax.timing.checks import Checks, Equality

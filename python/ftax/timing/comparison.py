@@ -24,7 +24,6 @@ from ftax.records.record import Count, Ends, Name, Record
 from ftax.records.result import Result
 from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement, describe_slow_calls
-from ftax.timing.sequential import FEWEST_PAIRS
 from ftax.timing.trust import NOT_RESOLVED, find_disturbance, find_doubt, find_doubt_of_waits
 from ftax.timing.units import format_time, name_interval
 
@@ -39,6 +38,9 @@ NEGLIGIBLE = 0.01  # what pairs by turns may differ by and be neither faster nor
 SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
 _PLURALS = {"round": "rounds", "process": "processes"}
 _MOST_NEEDED = 1000  # pairs
+
+FEWEST_PAIRS = 5
+_LATER = 3, 2  # each look has 3 / 2 as many pairs as the one before: 5, 8, 12, 18, 27, ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -437,3 +439,17 @@ def _compare_turns(a: Measurement, b: Measurement) -> float:
 def _same_rounds(a: Measurement, b: Measurement) -> bool:
     """Measured in the same process, session and rounds."""
     return (a.process, a.seed, a.counted_rounds) == (b.process, b.seed, b.counted_rounds)
+
+
+def find_look_confidence(look: int, confidence: float) -> float:
+    """Of the interval at a look, counted from 1, so that those of all looks hold together with
+    ``confidence``."""
+    return 1 - (1 - confidence) / (look * (look + 1))
+
+
+def is_look(pairs: int) -> bool:
+    """Whether so many pairs are looked at."""
+    planned = FEWEST_PAIRS
+    while planned < pairs:
+        planned = -(-planned * _LATER[0] // _LATER[1])
+    return planned == pairs

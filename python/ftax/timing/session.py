@@ -23,6 +23,7 @@ from ftax.errors import RunnerError, UnavailableError, describe
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_watch import watch_gpu
 from ftax.machines.host import collect_condition
+from ftax.steps.collectives import answered_by
 from ftax.steps.loaded import LoadedModel, MeasuredModel
 from ftax.steps.state import Snapshot
 from ftax.timing.call_inputs import read_inputs
@@ -40,6 +41,7 @@ from ftax.timing.measurement import (
     make_session_id,
 )
 from ftax.timing.plan import Plan, Progress
+from ftax.timing.ranks import Ranks
 from ftax.timing.trust import DISTURBED_IN, find_growth
 
 UNSTEADY = "the warm-up reached its time limit before latency was steady; --duration gives it more"
@@ -92,9 +94,11 @@ def measure(
     progress: Progress | None = None,
     *,
     in_a_row: bool = True,
+    ranks: Ranks | None = None,
 ) -> Session:
     """`measure_together` of one model alone."""
-    (session,) = measure_together([(loaded, prepared)], plan, progress, in_a_row=in_a_row)
+    parts = [(loaded, prepared)]
+    (session,) = measure_together(parts, plan, progress, in_a_row=in_a_row, ranks=ranks)
     return session
 
 
@@ -112,6 +116,7 @@ def measure_together(
     progress: Progress | None = None,
     *,
     in_a_row: bool = True,
+    ranks: Ranks | None = None,
 ) -> list[Session]:
     """Time the candidates of all ``parts``, which have one device, in the same interleaved rounds;
     gives a session a part.
@@ -120,13 +125,15 @@ def measure_together(
     Meanwhile the first candidate of each part that can be watched is, whether its calls stay the
     same work, the parts by turns; not ``in_a_row`` after the rounds, where another process measures
     then. What the models write beside their weights is put back afterwards.
+    ``ranks`` that have met time the same requests in the same rounds, in which the collectives of
+    each are the others' to answer; a Ctrl-C of one ends the rounds of all.
     Ctrl-C ends the rounds, and what is told of them is "interrupted", also where it comes after
     them. Raises KeyboardInterrupt only if nothing was measured yet, UnavailableError under torch's
-    profiler.
+    profiler, and RunnerError where another rank has left.
     """
     require_no_profiler()
     with hold():
-        return _measure_held(parts, plan, progress, in_a_row=in_a_row)
+        return _measure_held(parts, plan, progress, in_a_row=in_a_row, ranks=ranks)
 
 
 def _measure_held(
@@ -135,6 +142,7 @@ def _measure_held(
     progress: Progress | None,
     *,
     in_a_row: bool,
+    ranks: Ranks | None,
 ) -> list[Session]:
     device = parts[0][0].device
     environment = collect_environment(device=device)
@@ -147,12 +155,12 @@ def _measure_held(
         watches = [work for work in works if work is not None]
         for work in watches:
             interruptible(work.begin)
-        with _count_collections() as collections:
-            result = interruptible(
-                _core.measure_rounds,
+        with _count_collections() as collections, answered_by(None):
+            result = _run_rounds(
                 [item.runner for _, prepared in parts for item in prepared],
-                plan.to_core(),
+                plan,
                 _look_between(watch.wrap(progress), watches),
+                ranks,
             )
         stop_reason = result.stop_reason
         if in_a_row and stop_reason != "interrupted":
@@ -209,6 +217,16 @@ def _measure_held(
             )
         )  # fmt: skip
     return sessions
+
+
+def _run_rounds(
+    runners: Sequence[_core.Runner], plan: Plan, progress: Progress, ranks: Ranks | None
+) -> _core.RoundsResult:
+    if ranks is None:
+        return interruptible(_core.measure_rounds, runners, plan.to_core(), progress)
+    # A Ctrl-C in the middle of a request would have the others wait: it is seen between rounds.
+    with ranks.explaining():
+        return _core.measure_rounds(runners, plan.to_core(), progress, ranks.agree)
 
 
 @contextmanager
@@ -316,7 +334,8 @@ def _look_between(progress: Progress | None, works: Sequence[Watch]) -> Progress
         if progress is not None:
             progress(phase, done, total)
         if works and phase == "round" and done > 0:
-            works[done % len(works)].look()
+            with answered_by(_core.Answer.alone):
+                works[done % len(works)].look()
 
     return tell
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError, describe
+from ftax.steps.given import use_threads
 from ftax.timing.plan import Plan
 from ftax.timing.statistics import compute_interval, compute_mean
 from ftax.timing.units import format_time
@@ -86,7 +85,7 @@ def measure_team() -> Team:
             f"exp on {threads}",
             device="cpu",
             grad_mode=_core.GradMode.inference,
-            scope=functools.partial(_use_threads, threads),
+            scope=functools.partial(use_threads, threads),
         )
         for threads in ((1, 2) if has_two else (1,))
     ]
@@ -106,13 +105,3 @@ def measure_team() -> Team:
         disturbed_ratio=len(result.disturbed_rounds) / _ROUNDS,
         spread_ratio=(interval[1] - interval[0]) / 2 / mean_ns if interval else 0.0,
     )
-
-
-@contextmanager
-def _use_threads(threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

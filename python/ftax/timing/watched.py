@@ -34,7 +34,9 @@ def watched(
         )
     elif progress or (progress is None and find("ftax.reports.progress:is_watched")()):
         limit_s = None if plan is None else plan.duration_s
-        with find("ftax.reports.progress:show_progress")(_name(model), limit_s=limit_s) as tell:
+        with find("ftax.reports.progress:show_progress")(
+            name_model(model), limit_s=limit_s
+        ) as tell:
             yield tell
     else:
         yield None
@@ -48,7 +50,8 @@ def tell_interrupted(progress: ProgressChoice, stop_reason: str, done: str) -> N
         )
 
 
-def _name(model: object) -> str:
+def name_model(model: object) -> str:
+    """What a user calls it before it is loaded."""
     if isinstance(model, str | os.PathLike):
         return os.fspath(model)
     return str(getattr(model, "name", None) or type(model).__name__)

@@ -25,11 +25,11 @@ class _Expired(BaseException):
     """The time is up."""
 
 
-def default_seconds() -> float:
-    """``$FTAX_PREPARE_SECONDS``, or 600. Raises InvalidArgumentError if it is no such number."""
+def default_seconds(usual_s: float = _DEFAULT_SECONDS) -> float:
+    """``$FTAX_PREPARE_SECONDS``, or ``usual_s``. Raises InvalidArgumentError for no such number."""
     text = os.environ.get(_VARIABLE, "")
     try:
-        seconds = float(text) if text else _DEFAULT_SECONDS
+        seconds = float(text) if text else usual_s
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e9:  # also refuses NaN and infinity

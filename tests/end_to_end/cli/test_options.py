@@ -237,7 +237,7 @@ WORK = {
     "trace": (("bert-1x64",), "ftax.ladders.trace._ready_on_gpu"),
     "ops": (("bert-1x64",), "ftax.ladders.tax.load"),
     "paper": (("fig1", "--device", "cpu", "--no-draw"), "ftax.sweeps.sweep.lock_folder"),
-    "conform": ((__file__,), "ftax.runtimes.plugins.conform.suite.load"),
+    "conform": ((__file__,), "ftax.runtimes.plugins.conform.load"),
     "check": ((), "ftax.steps.revision.check_out"),
 }
 NUMBERS = [

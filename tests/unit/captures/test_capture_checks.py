@@ -11,7 +11,7 @@ from torch import Tensor, library, nn
 
 import ftax
 from ftax.captures import checks
-from ftax.captures.schedule import Schedule
+from ftax.captures.program import Schedule
 from support.captures import Hidden
 from support.small_models import normal
 

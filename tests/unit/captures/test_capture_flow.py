@@ -7,7 +7,7 @@ from torch import library, nn
 from torch.utils import _pytree as pytree
 
 import ftax
-from ftax.captures.transfers import bake_transfers
+from ftax.captures.graph import bake_transfers
 from ftax.tape.flow import Flow
 from ftax.tape.recording import record
 from support.captures import assert_same

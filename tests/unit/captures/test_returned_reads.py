@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ftax
-from ftax.captures.planted_numbers import Unusable
+from ftax.captures.returned_reads import Unusable
 from support.captures import Hidden, count
 
 pytestmark = pytest.mark.usefixtures("record_at_once")

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ftax.instruments.gate import Gated
-from ftax.ladders.evidence import RungEvidence, compare_work
+from ftax.ladders.evidence import RungEvidence, compare_work, warn_of_evidence
 from ftax.ladders.ladder import LIBRARY
 from ftax.ladders.lines import compute_lines
 from ftax.ladders.receipt import Receipt
-from ftax.ladders.warnings import warn_of_evidence
 from support.evidence import (
     EAGER,
     FLAT,

@@ -1,10 +1,13 @@
 """The lines of a receipt, against numbers worked out by hand."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ftax.ladders.lines import compute_lines
+from ftax.ladders.skew import CollectiveTime
 from support.records import make_measurement
 
 EAGER, FLAT, TAPE = ("eager", "python"), ("flat", "python"), ("eager", "cpp")
@@ -86,3 +89,57 @@ def test_python_outside_of_torch_is_a_line_of_the_first_step_down():
     assert glue.interval_ns == pytest.approx((400 - high, 400 - low))  # the rungs have no noise
     assert (bindings.time_ns, operators.time_ns) == (200.0, 400.0)
     assert len(compute_lines(make_rungs([900, 900], rungs=(EAGER,)), outside_ns=(1.0, 1.0))) == 1
+
+
+def make_times(taken, aligned, rungs=(EAGER, FLAT, TAPE), **changes):
+    return [
+        CollectiveTime(
+            runtime=runtime,
+            host=host,
+            calls=1,
+            taken_ns=(own,) * 3,
+            aligned_ns=(together,) * 3,
+            **changes,
+        )
+        for (runtime, host), own, together in zip(rungs, taken, aligned, strict=True)
+    ]
+
+
+def test_waiting_for_other_ranks_is_a_line_and_no_part_of_others():
+    rungs = make_rungs([1000] * 6, [600] * 6, [500] * 6)
+    found = make_times((450.0, 160.0, 130.0), (100.0, 110.0, 90.0))  # the others wait 350, 50, 40
+    lines = compute_lines(rungs, collectives=found)
+    assert [(line.name, line.time_ns) for line in lines] == [
+        ("model glue", 1000 - 600 - (350 - 50)),
+        ("interpreter and bindings", 600 - 500 - (50 - 40)),
+        ("waiting for other ranks", 350.0),
+        ("communication", 90.0),
+        ("operators", 500 - 40 - 90),
+    ]
+    assert sum(line.time_ns for line in lines) == rungs[0].latency_ns
+
+
+def test_a_rank_for_which_others_wait_waits_for_none():
+    found = make_times((100.0, 100.0), (110.0, 90.0), rungs=(EAGER, TAPE))
+    rungs = make_rungs([1000] * 6, [500] * 6, rungs=(EAGER, TAPE))
+    waiting = compute_lines(rungs, collectives=found)[1]
+    assert waiting.time_ns == -10.0
+    assert (waiting.resolved, waiting.problem) == (False, "other ranks are not waited for")
+
+
+def test_errors_of_rounds_and_of_collectives_add_as_squares():
+    rungs = make_rungs([1000] * 6, [400] * 6, rungs=(EAGER, TAPE))
+    (eager, tape) = make_times((450.0, 130.0), (100.0, 90.0), rungs=(EAGER, TAPE))
+    noisy = dataclasses.replace(eager, taken_ns=(430.0, 450.0, 470.0))
+    python, waiting, *_ = compute_lines(rungs, collectives=(noisy, tape))
+    low, high = waiting.interval_ns
+    assert waiting.resolved and low < 350 < high
+    assert python.interval_ns == pytest.approx((600 + 40 - high, 600 + 40 - low))
+
+
+@pytest.mark.parametrize("overlaps", [True, False])
+def test_without_the_collectives_of_each_rung_nothing_is_split(overlaps):
+    rungs = make_rungs([1000] * 6, [600] * 6, [500] * 6)
+    found = make_times((450.0, 160.0, 130.0), (100.0, 110.0, 90.0), overlaps=overlaps)
+    known = found if overlaps else found[:2]
+    assert compute_lines(rungs, collectives=known) == compute_lines(rungs)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from ftax.ladders.evidence import warn_of_evidence
 from ftax.ladders.ladder import EAGER as EAGER_LADDER
 from ftax.ladders.ladder import LIBRARY
 from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
-from ftax.ladders.warnings import warn_of_evidence
 from ftax.timing.candidate import Buffers, Candidate, Launches, Preparation
 from support.evidence import EAGER, GRAPH, KERNELS, make_gate
 from support.small_models import load_function

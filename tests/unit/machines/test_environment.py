@@ -17,12 +17,16 @@ import torch
 import ftax
 from ftax import _build_info
 from ftax.errors import InvalidArgumentError
+from ftax.machines import environment
 from ftax.machines import host as host_module
-from ftax.machines import software
-from ftax.machines.environment import Environment, collect_environment
+from ftax.machines.environment import (
+    Environment,
+    collect_environment,
+    collect_settings,
+    collect_source,
+    read_commit,
+)
 from ftax.machines.host import Condition, collect_condition, collect_host
-from ftax.machines.settings import collect_settings
-from ftax.machines.software import collect_source, read_commit
 
 CPUINFO = """\
 processor\t: {cpu}
@@ -264,7 +268,7 @@ def collect_source_again():
 def test_an_installed_ftax_names_the_commit_that_it_was_built_from(
     monkeypatch, collect_source_again
 ):
-    monkeypatch.setattr(software, "read_commit", lambda checkout: (None, None))
+    monkeypatch.setattr(environment, "read_commit", lambda checkout: (None, None))
     monkeypatch.setattr(_build_info, "SOURCE_COMMIT", "abc")
     monkeypatch.setattr(_build_info, "SOURCE_DIRTY", True)
     found = collect_source_again()

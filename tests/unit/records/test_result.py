@@ -12,7 +12,7 @@ from ftax.records.kinds import KINDS
 from ftax.records.record import Record
 from ftax.records.result import Result, Shown
 from ftax.reports.terminal import to_text
-from ftax.runtimes.plugins.conform.report import Conformance, Finding
+from ftax.runtimes.plugins.conform import Conformance, Finding
 from ftax.sweeps.results import SweepResults
 from ftax.timing.differences import HostComparison
 from support.records import make_measurement

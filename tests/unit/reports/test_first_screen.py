@@ -130,12 +130,14 @@ def test_what_a_capture_would_give_is_told_unless_it_was_measured_or_refused():
     assert "700 us (1.4x): ftax.capture hands that over." in str(receipt)
     slow = make_cpu_receipt(make_runtime(CAPTURE, 1100.0))
     assert "Nothing that was measured gives it back" in str(slow)
-    missing = Unavailable(
-        runtime="capture", host="python", reason="cannot capture mlp: it reads a clock: give a time"
-    )
+    reason = "cannot capture mlp: it reads a clock: give a time"
+    missing = Unavailable(runtime="capture", host="python", reason=reason, error=reason)
     refused = " ".join(str(replace(receipt, unavailable=(missing,))).split())
     told = "700 us (1.4x). ftax.capture refuses it: it reads a clock: give a time. print(receipt"
     assert told in refused
+    left_out = replace(missing, error="")  # it was not tried
+    told = str(replace(receipt, unavailable=(left_out,)))
+    assert "700 us (1.4x): ftax.capture hands that over." in told
 
 
 def test_what_has_no_ladder_says_why():

@@ -15,7 +15,7 @@ from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, Uns
 from ftax.runtimes.cache import cache_root
 from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
 from ftax.runtimes.compilers.torchscript import prepare_file
-from ftax.runtimes.files import prepare_path
+from ftax.runtimes.prepare import prepare_path
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
 from ftax.steps.load import load_model

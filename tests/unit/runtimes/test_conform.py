@@ -15,10 +15,9 @@ import ftax
 from ftax.cli.commands import app
 from ftax.cli.ending import run
 from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.runtimes.plugins import conform as suite_module
 from ftax.runtimes.plugins.case import PluginCase, make_case
-from ftax.runtimes.plugins.conform import suite as suite_module
-from ftax.runtimes.plugins.conform.report import Conformance, Finding
-from ftax.runtimes.plugins.conform.suite import CHECKS, Check
+from ftax.runtimes.plugins.conform import CHECKS, Check, Conformance, Finding
 from ftax.runtimes.plugins.trial import TASK, Answer, open_session
 from ftax.workers import process as process_module
 from ftax.workers.process import Worker
@@ -50,7 +49,7 @@ FAILURES = [
 
 # These take their process with them.
 FATAL = ("crashes-in-create", "crashes-in-enqueue", "exits", "hangs")
-MODULE = "ftax.runtimes.plugins.conform.checks"
+MODULE = "ftax.runtimes.plugins.conform"
 
 
 @pytest.fixture(scope="module")

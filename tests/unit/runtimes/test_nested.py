@@ -13,7 +13,7 @@ from torch import nn
 
 from ftax.errors import UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.eager.padding import (
+from ftax.runtimes.eager.nested import (
     draw_lengths,
     keep_tokens,
     pad,

@@ -15,8 +15,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.onnx import rows
 from ftax.runtimes.onnx import sessions as ort
-from ftax.runtimes.onnx.settings import match_torch
-from ftax.runtimes.onnx.wheel import find_provider_obstacle
+from ftax.runtimes.onnx.sessions import find_provider_obstacle, match_torch
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
 from ftax.steps.loaded import LoadedModel
@@ -198,9 +197,7 @@ def test_nodes_on_the_cpu_are_a_loud_warning() -> None:
 def test_a_wheel_without_the_cuda_provider_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from ftax.runtimes.onnx import wheel as onnxruntime_wheel
-
-    monkeypatch.setattr(onnxruntime_wheel, "_find_folders", lambda: [tmp_path])
+    monkeypatch.setattr(ort, "_find_folders", lambda: [tmp_path])
     assert "pip install onnxruntime-gpu" in str(find_provider_obstacle("cuda:1"))
     assert find_provider_obstacle("cpu") is None
     (tmp_path / "capi").mkdir()

@@ -12,8 +12,8 @@ import torch
 import ftax
 from ftax import _core
 from ftax.errors import UnsupportedError
+from ftax.runtimes.candidates import check_on_both_inputs
 from ftax.runtimes.cuda_graph import check_graph, drive_graph
-from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel

@@ -16,9 +16,9 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
 from ftax.steps.decode import CacheKind, decode
-from ftax.steps.kept_cache import name_cache
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.prompt import name_cache
 from ftax.steps.step import Step
 from ftax.steps.zoo.huggingface import quiet_transformers
 from support.small_models import normal

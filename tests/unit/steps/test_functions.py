@@ -115,7 +115,7 @@ def test_a_function_that_returns_nothing_is_checked_by_what_its_modules_give():
 
 def test_python_outside_of_torch_is_timed_and_told_from_the_first_step_down():
     # A second and a half: it is timed after the rounds, for a second. A line that noise hides is
-    # not divided, so a neighbour decides here whether there is one (test_lines.py).
+    # not divided, so beside a neighbour there may be none (test_lines.py).
     model, wait_s = make_model(), 3e-3
 
     def wait() -> None:
@@ -133,7 +133,7 @@ def test_python_outside_of_torch_is_timed_and_told_from_the_first_step_down():
     receipt = tax(answer, TEXT)
     assert 0.99 * 2e9 * wait_s <= min(receipt.outside_ns) <= 2 * 2e9 * wait_s
     is_clear = not any(line.doubt or line.problem for line in receipt.lines)
-    assert (receipt.lines[0].name == OUTSIDE) == is_clear
+    assert receipt.lines[0].name == OUTSIDE or not is_clear
     assert sum(line.time_ns for line in receipt.lines) == pytest.approx(receipt.latency_ns)
     again = ftax.Receipt.from_dict(receipt.to_dict())
     assert again.lines == receipt.lines

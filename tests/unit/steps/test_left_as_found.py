@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import ftax
-from ftax.runtimes.environment_variables import environment_with
+from ftax.runtimes.candidates import environment_with
 from ftax.steps.kept_python import keep_draws
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.state import Snapshot

@@ -157,7 +157,7 @@ def grow(kept: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def test_work_that_changes_is_refused_with_the_remedy():
-    with pytest.raises(UnsupportedError, match=r"aten::cat on .* more.*before made.*reset="):
+    with pytest.raises(UnsupportedError, match=r"aten::cat on .* more.*first made.*reset="):
         load_model(ftax.step(grow([]), (torch.ones(2, 3),)))
 
 

@@ -14,7 +14,7 @@ from torch import nn
 import ftax
 from ftax import InvalidArgumentError, UnavailableError
 from ftax.steps.load import load_model
-from ftax.steps.zoo import installed
+from ftax.steps.zoo import registry
 
 
 class Distribution:
@@ -47,13 +47,13 @@ def brought(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     monkeypatch.setitem(sys.modules, "somebodys_models", code)
     points: list[EntryPoint] = []
     monkeypatch.setattr(
-        installed, "entry_points", lambda group: points if group == "ftax.models" else []
+        registry, "entry_points", lambda group: points if group == "ftax.models" else []
     )
     return points
 
 
 def point(name: str, value: str, package: str = "somebodys") -> EntryPoint:
-    made = EntryPoint(name=name, value=f"somebodys_models:{value}", group=installed.GROUP)
+    made = EntryPoint(name=name, value=f"somebodys_models:{value}", group=registry.GROUP)
     return made._for(Distribution(package))  # type: ignore[attr-defined]
 
 

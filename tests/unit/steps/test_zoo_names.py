@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.runtimes.eager.padding import pad
+from ftax.runtimes.eager.nested import pad
 from ftax.steps.load import load_model
 from ftax.steps.spec import Variant
 from ftax.steps.zoo.registry import find_spec, list_models

@@ -13,8 +13,9 @@ from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.macs import count_work
+from ftax.steps.module_calls import Call
 from ftax.tape import flat, recording, tape
-from ftax.tape.recording import Call, observe, record
+from ftax.tape.recording import observe, record
 from ftax.tape.tape import make_tape
 from support.forks import run_python
 from support.small_models import load_function, log_operators, normal, run_seeded, same_bits

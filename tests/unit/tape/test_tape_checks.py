@@ -22,7 +22,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
-from ftax.tape.calls import find_copies_to_host, refuse_unawaited_copies
+from ftax.tape.recording import find_copies_to_host, refuse_unawaited_copies
 from ftax.tape.tape import make_tape
 from support.small_models import Lambda, load_function, normal
 

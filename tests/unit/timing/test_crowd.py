@@ -6,7 +6,7 @@ import pytest
 
 from delays import spin
 from ftax import _core
-from ftax.ladders.warnings import warn_of_rounds
+from ftax.ladders.evidence import warn_of_rounds
 from ftax.timing.crowd import check_crowd, judge_crowd
 from ftax.timing.plan import Plan
 from support.records import make_measurement

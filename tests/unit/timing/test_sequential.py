@@ -5,8 +5,14 @@ import random
 
 import pytest
 
-from ftax.timing.comparison import Side, compare_sides, compare_values
-from ftax.timing.sequential import FEWEST_PAIRS, find_look_confidence, is_look
+from ftax.timing.comparison import (
+    FEWEST_PAIRS,
+    Side,
+    compare_sides,
+    compare_values,
+    find_look_confidence,
+    is_look,
+)
 
 
 def test_looks_come_half_as_often_again():

@@ -4,6 +4,7 @@ or the garbage collector can do to it.
 What a round is made of is tested in C++ (tests/cpp/test_measure_rounds.cpp).
 """
 
+import contextlib
 import gc
 import statistics
 import sys
@@ -184,6 +185,27 @@ def test_ctrl_c_in_a_callable_keeps_the_rounds_before() -> None:
     assert result.stop_reason == "interrupted"
     assert [len(rounds.values_ns) for rounds in result.runners] == [2, 2]
     assert len(result.probes) == 3  # before each round and after the last
+
+
+@pytest.mark.parametrize(("end", "rounds"), [("enter", 2), ("exit", 3)])
+def test_ctrl_c_in_the_scope_of_a_runner_ends_the_rounds(end: str, rounds: int) -> None:
+    entered: list[int] = []
+
+    @contextlib.contextmanager
+    def scope() -> Iterator[None]:
+        entered.append(len(entered))  # the first is the warm-up's
+        if end == "enter" and len(entered) == 4:
+            raise KeyboardInterrupt
+        yield
+        if end == "exit" and len(entered) == 4:
+            raise KeyboardInterrupt
+
+    runner = _core.PythonRunner(
+        lambda: None, "callable", device="cpu", grad_mode=_core.GradMode.grad, scope=scope
+    )
+    result = _core.measure_rounds([runner], make_core_plan(rounds=50, samples=4))
+    assert (result.stop_reason, result.runners[0].error) == ("interrupted", "")
+    assert len(result.runners[0].values_ns) == rounds
 
 
 def test_every_runner_has_its_place_in_the_order_of_each_round() -> None:

@@ -28,7 +28,6 @@ from ftax.reports.tables.receipt_table import (
 from ftax.sweeps.side_by_side import name_device
 from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
-from ftax.timing.differences import compute_difference
 from ftax.timing.measurement import Measurement, describe_page_faults
 from ftax.timing.units import choose_unit, format_time
 
@@ -132,7 +131,7 @@ def _compute_share_above(found: Receipt) -> tuple[tuple[float, float, float] | N
     last = places.index(without) if without in places else len(rungs) - 1
     if last == 0 or rungs[last].doubt:
         return None, ""
-    time_ns, interval = compute_difference(rungs, 0, last)
+    time_ns, interval = found.compute_step(0, last)
     if interval is None or interval[1] <= 0:
         return None, ""
     what = "is Python" if without in places else f"is not {found.lines[-1].name}"
@@ -290,7 +289,7 @@ def _say_stand_in(found: Receipt) -> str:
     best = next((row for row in _list_right(found) if row.measurement.place in places), None)
     if best is None or any(item.place.runtime == "capture" for item in found.others):
         return _NOTHING
-    missing = {item.runtime for item in found.unavailable}
+    missing = {item.runtime for item in found.unavailable if item.error}
     told = "" if "capture" in missing else _HANDS_OVER
     return (
         f"The same work without Python takes {format_time(best.latency_ns)} "
@@ -302,8 +301,9 @@ def _say_refusal(gains: Sequence[RuntimeRow], receipt: Receipt) -> str:
     """Where nothing gives it back, why a capture does not; or why nothing is taken apart. With what
     to change."""
     reasons: dict[Place | None, str] = {item.place: item.reason for item in receipt.unavailable}
+    tried = {item.place: item.reason for item in receipt.unavailable if item.error}
     tape = reasons.get(receipt.ladder.without_python, "")
-    capture = reasons.get(Place(runtime="capture", host="python"), "")
+    capture = tried.get(Place(runtime="capture", host="python"), "")
     if len(receipt.lines) == 1 and tape:
         return f"Nothing is taken apart: {_drop_name(tape)}."
     return f"ftax.capture refuses it: {_drop_name(capture)}." if capture and not gains else ""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ftax.ladders.evidence import TOO_FEW_TO_RESOLVE
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import Receipt
-from ftax.ladders.warnings import TOO_FEW_TO_RESOLVE
 from ftax.timing.trust import DISTURBED_IN, TOO_FEW, find_disturbance
 
 _MOST_S = 600.0  # that somebody may want to measure for

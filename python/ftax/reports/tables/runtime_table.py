@@ -16,7 +16,7 @@ from ftax.reports.columns import NOTHING, PLACE, Column, choose, for_programs, o
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import format_bytes
 from ftax.reports.tables.measurement_table import make_percentile_table
-from ftax.runtimes.plugins.conform.report import Conformance
+from ftax.runtimes.plugins.conform import Conformance
 from ftax.timing.candidate import name_caller
 from ftax.timing.measurement import format_measured
 from ftax.timing.trust import NOT_RESOLVED

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ftax.runtimes.cache import get_or_make
-from ftax.runtimes.environment_variables import environment_with
+from ftax.runtimes.candidates import environment_with
 
 _SCRIPT = """#!/bin/sh
 case " $* " in *" -shared "*) set -- "$@" {flag} ;; esac

@@ -37,7 +37,7 @@ from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import list_breaks, list_called_graphs, room_to_compile
 from ftax.steps.outputs import flatten_outputs
-from ftax.tape.streams import enter_stream
+from ftax.tape.capture import enter_stream
 from ftax.tape.tape import preserve_state
 from ftax.timing.candidate import Candidate, Host, Preparation
 from ftax.workers.time_limit import time_limit

@@ -2,23 +2,42 @@
 
 Eager on one thread sets the number of threads once a round, outside the timed region, and puts it
 back, so that it can take turns with what has all threads.
+
+Channels-last is a memory format that cuDNN and oneDNN may prefer for convolutions. The format is a
+property of the weights, and the rungs that are measured beside this one must keep theirs: so the
+model is copied, and weights are on the device twice. From Python images come as eager gets them,
+and its first convolution converts them; the tape of host cpp has them converted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import copy
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
 
 import torch
+from torch import nn
+from torch.utils import _pytree as pytree
 
 from ftax import _core
-from ftax.errors import UnsupportedError
-from ftax.runtimes.candidates import core_grad_mode, drive_python, replay_mode
+from ftax.errors import UnsupportedError, describe
+from ftax.runtimes.candidates import (
+    check_both_inputs,
+    check_on_both_inputs,
+    core_grad_mode,
+    drive_python,
+    replay_mode,
+)
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import use_threads
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.tensors import copy_into
 from ftax.tape.recording import observe
 from ftax.tape.tape import (
     COMPILED,
-    explain_other_outputs,
     make_tape_with_autograd,
     preserve_state,
 )
@@ -35,6 +54,9 @@ _IS_NOT_COMPILED = (
     f"{COMPILED}, and no call was seen to run compiled code: what is timed is as it was written "
     "(by a stance, past torch's limit of compilations, or where TorchDynamo has given it up)"
 )
+
+_RUNTIME = "eager-channels-last"
+_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 
 
 def _say_compiled(workspace: Workspace) -> list[str]:
@@ -63,17 +85,8 @@ def prepare_library(workspace: Workspace, host: Host) -> Candidate:
 
 def prepare_one_thread(workspace: Workspace, host: Host) -> Candidate:
     """The model itself on one thread."""
-    return prepare_call(workspace, "eager-one-thread", workspace.loaded.bind(), _one_thread)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    on_one = functools.partial(use_threads, 1)
+    return prepare_call(workspace, "eager-one-thread", workspace.loaded.bind(), on_one)
 
 
 def prepare_call(
@@ -180,18 +193,13 @@ def _check_flat(workspace: Workspace) -> Checks:
             f"the flat program makes {len(sequence)} operator calls that are not the tape's "
             f"{len(workspace.taped.tape.operators)}; please report the model"
         )
-    found = []
-    for second, inputs, reference in (
-        (False, loaded.flat_inputs(), workspace.reference),
-        (True, loaded.flat_check_inputs(), workspace.check_reference),
-    ):
-        with preserve_state(loaded), torch.inference_mode():
-            found.append(workspace.compare(reference, function(*inputs), second))
-        if not found[-1].within_tolerance:
-            why = explain_other_outputs(loaded, "please report the model", second=second)
-            raise UnsupportedError(f"the flat program is not the model: {found[-1].problem}; {why}")
-    details = {"operators": len(sequence)}
-    return Checks(outputs=found[0], second_input=found[1], details=details)
+    checks = check_on_both_inputs(
+        workspace,
+        lambda inputs: function(*inputs),
+        name="the flat program",
+        otherwise="please report the model",
+    )
+    return replace(checks, details={"operators": len(sequence)})
 
 
 def _warn_via_ops(via_ops: dict[str, int]) -> tuple[str, ...]:
@@ -199,3 +207,56 @@ def _warn_via_ops(via_ops: dict[str, int]) -> tuple[str, ...]:
         return ()
     names = ", ".join(f"{count} x {name}" for name, count in via_ops.items())
     return (f"flat Python has no binding for {names}: these go through torch.ops",)
+
+
+def prepare_channels_last(workspace: Workspace, host: Host) -> Candidate:
+    """A copy of the model in channels-last, or the tape of that and of converted images.
+
+    Raises UnsupportedError for a model without two-dimensional convolutions.
+    """
+    if not any(isinstance(module, _CONVOLUTIONS) for module in workspace.loaded.module.modules()):
+        raise UnsupportedError(
+            f"{workspace.loaded.name} has no Conv2d or ConvTranspose2d, whose memory format could "
+            "be channels-last"
+        )
+    variant, cost = workspace.variant(_RUNTIME, _convert)
+    if host == "cpp":
+        prepared = prepare_eager(variant, host, runtime=_RUNTIME)
+        feed = functools.partial(copy_into, variant.loaded.flat_inputs())
+        prepared = replace(prepared, feed=feed)
+    else:
+        loaded = workspace.loaded
+        call = functools.partial(variant.loaded.module, *loaded.args, **loaded.kwargs)
+        prepared = prepare_call(variant, _RUNTIME, call)
+    prepared = replace(prepared, preparation=prepared.preparation.costing(cost))
+    # Against the model in its own format, whatever its copy was checked against.
+    return replace(prepared, checks=check_both_inputs(workspace, prepared))
+
+
+def _convert(loaded: LoadedModel) -> LoadedModel:
+    try:
+        module = copy.deepcopy(loaded.module)
+    except Exception as error:  # a module may hold anything
+        raise UnsupportedError(
+            f"copy.deepcopy cannot copy {loaded.name}: {describe(error)}"
+        ) from error
+    # The positional form alone is typed for a memory format.
+    module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    args, kwargs, check_args, check_kwargs = (
+        pytree.tree_map(_convert_leaf, tree)
+        for tree in (loaded.args, dict(loaded.kwargs), loaded.check_args, dict(loaded.check_kwargs))
+    )
+    pair = replace(
+        loaded.pair,
+        args=args,
+        kwargs=kwargs,
+        check_args=check_args,
+        check_kwargs=check_kwargs,
+    )
+    return replace(loaded, module=module, pair=pair)
+
+
+def _convert_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor) and leaf.dim() == 4 and leaf.is_floating_point():
+        return leaf.contiguous(memory_format=torch.channels_last)
+    return leaf

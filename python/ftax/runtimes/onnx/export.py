@@ -15,7 +15,6 @@ import logging
 import os
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from torch import nn
 from ftax.errors import UnavailableError, UnsupportedError, describe_fault
 
 Exporter = Literal["dynamo", "torchscript"]
+EXPORTERS: tuple[Exporter, ...] = ("dynamo", "torchscript")  # in the order in which they are tried
 
 # A protobuf file ends at 2 GiB; heavier weights go into a file beside the model.
 EMBEDDED_LIMIT_BYTES = 1_500_000_000
@@ -36,32 +36,25 @@ _MESSAGE_LIMIT = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxExport:
-    """A checked ONNX file and how it came about.
+    """How a checked ONNX file came about.
 
-    `input_names` are in the order of the tensors that were passed. `messages` are the distinct
-    lines that this exporter warned, logged or printed, at most 20. `fallback_reason` says why the
-    exporter that was asked for first failed; None if it did not.
+    `messages` are the distinct lines that this exporter warned, logged or printed, at most 20.
+    `fallback_reason` says why the one that was tried first failed; None if it did not.
     """
 
-    path: Path
     exporter: Exporter
-    seconds: float
     opset: int
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
     messages: tuple[str, ...]
     fallback_reason: str | None
 
 
-def export_onnx(
-    module: nn.Module, inputs: Sequence[torch.Tensor], path: Path, *, dynamo: bool = True
-) -> OnnxExport:
+def export_onnx(module: nn.Module, inputs: Sequence[torch.Tensor], path: Path) -> OnnxExport:
     """Export `module(*inputs)`, which returns tensors only, to the file `path` with fixed shapes.
 
     A module with other arguments or results has to be wrapped (`compilers.flattened`). torch's
     exporter of `torch.export` programs comes first because the older one cannot export GPT-2; the
-    other one is tried if the first fails, and first if `dynamo` is false. While this runs, whatever
-    the process writes to stdout and stderr goes to the result's `messages`.
+    other one is tried if the first fails. While this runs, what the process writes to stdout and
+    stderr goes to the result's `messages`.
 
     Raises UnsupportedError, with both reasons, if neither exporter makes a valid file, and
     UnavailableError if onnx or onnxscript is not installed.
@@ -69,26 +62,20 @@ def export_onnx(
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise UnavailableError(f"exporting to ONNX needs `pip install {' '.join(missing)}`")
-    exporters: tuple[Exporter, ...] = ("dynamo", "torchscript")
     reasons: list[str] = []
-    for exporter in exporters if dynamo else exporters[::-1]:
+    for exporter in EXPORTERS:
         messages: list[str] = []
-        start = time.perf_counter()
         try:
             with capture_output(messages), torch.no_grad():
-                opset, input_names, output_names = _export(module, inputs, path, exporter)
+                opset = _export(module, inputs, path, exporter)
         except Exception as error:
             _remove_export(path)
             _refuse_full_disk(error, path)
             reasons.append(f"{exporter}: {_describe_cause(error)}")
             continue
         return OnnxExport(
-            path=path,
             exporter=exporter,
-            seconds=time.perf_counter() - start,
             opset=opset,
-            input_names=input_names,
-            output_names=output_names,
             messages=tuple(dict.fromkeys(messages))[:_MESSAGE_LIMIT],
             fallback_reason=reasons[0] if reasons else None,
         )
@@ -100,8 +87,8 @@ def export_onnx(
 
 def _export(
     module: nn.Module, inputs: Sequence[torch.Tensor], path: Path, exporter: Exporter
-) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """Export and check the file; its opset, input names and output names."""
+) -> int:
+    """Export and check the file; its opset."""
     import onnx
 
     weights = [*module.parameters(), *module.buffers()]
@@ -120,8 +107,8 @@ def _export(
     found = [value.name for value in model.graph.input]
     if found != input_names:
         raise RuntimeError(f"the file has inputs {found} in place of {input_names}")
-    opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-    return opset, tuple(found), tuple(value.name for value in model.graph.output)
+    opset: int = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    return opset
 
 
 def _describe_cause(error: BaseException) -> str:

@@ -31,18 +31,19 @@ from ftax.runtimes.compilers.flattened import Flattened
 from ftax.runtimes.onnx.export import export_onnx
 from ftax.runtimes.onnx.sessions import (
     Inputs,
+    SessionSettings,
     bind_session,
     make_cpp_runner,
     make_python_callable,
     make_python_session,
+    match_torch,
 )
-from ftax.runtimes.onnx.settings import SessionSettings, match_torch
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
 from ftax.steps.user_inputs import split_inputs
-from ftax.tape.streams import enter_stream, make_stream, wrap_runner
+from ftax.tape.capture import enter_stream, make_stream, wrap_runner
 from ftax.timing.candidate import Buffers, Candidate, Host, Preparation
 
 _FILE = "model.onnx"

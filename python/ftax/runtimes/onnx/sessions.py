@@ -1,47 +1,42 @@
-"""ONNX Runtime: driving an ONNX file from C++ or from Python.
+"""ONNX Runtime: driving an ONNX file from C++ or from Python, with torch's threads and modes.
 
 The C++ host and the Python host use different copies of the library, because the wheel's Python
-module contains one of its own. Both come from one wheel, get the same options. In C++ the tensors
+module contains one of its own. Both come from one wheel, get the same options. The wheel's files
+are found without importing it, which takes a second and loads a second copy. In C++ the tensors
 that are read and written are bound once, outside the timed region; a request from Python is the
 lines that adopt it.
+
+No pool of threads spins. By default it does, for some 40 ms after a request, and burns the cores
+that the next runtime is timed on.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError, describe
 from ftax.runtimes.adoption import make_request, name_level
-from ftax.runtimes.environment_variables import environment_with
-from ftax.runtimes.onnx.export import Exporter, OnnxExport, export_onnx
-from ftax.runtimes.onnx.settings import Optimization, SessionSettings, check_level
-from ftax.runtimes.onnx.wheel import find_library
-
-__all__ = [
-    "BoundSession",
-    "Exporter",
-    "Inputs",
-    "OnnxExport",
-    "Optimization",
-    "SessionSettings",
-    "bind_session",
-    "export_onnx",
-    "find_library",
-    "make_cpp_runner",
-    "make_python_callable",
-    "make_python_session",
-]
+from ftax.runtimes.candidates import environment_with
+from ftax.tape.equality import allows_tf32_convolutions, allows_tf32_products
 
 Inputs = Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
 
 _CUDA = "CUDAExecutionProvider"
 _CPU = "CPUExecutionProvider"
+
+Optimization = Literal["disable", "basic", "extended", "layout", "all"]
+
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv", "ConvInteger"})
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Attention", "FusedMatMul", "Einsum"})
+
+_REMEDY = "`pip install onnxruntime`, or `pip install onnxruntime-gpu` for the CUDA provider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,3 +235,109 @@ def _find_kind(tensor: torch.Tensor) -> int:
 
 def _dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def check_level(optimization: str) -> None:
+    """Raise InvalidArgumentError for a level that there is not."""
+    if optimization not in get_args(Optimization):
+        known = ", ".join(get_args(Optimization))
+        raise InvalidArgumentError(f"optimization is {optimization!r}; use one of {known}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """What both hosts give a session. ``threads`` is the size of the intra-op pool, the calling
+    thread included. ``stream`` is a cudaStream_t as a number; 0 lets ONNX Runtime make its own."""
+
+    threads: int = 1
+    optimization: Optimization = "all"
+    device: str = "cpu"
+    stream: int = 0
+    provider_options: Mapping[str, str] = field(default_factory=dict)  # CUDA only
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether the session has the CUDA provider."""
+        return torch.device(self.device).type == "cuda"
+
+    @property
+    def device_index(self) -> int:
+        """Of the GPU; 0 on a CPU."""
+        if not self.on_cuda:
+            return 0
+        index = torch.device(self.device).index
+        return torch.cuda.current_device() if index is None else index
+
+    @property
+    def captures(self) -> bool:
+        """Whether ONNX Runtime captures the first run as a CUDA graph."""
+        return self.provider_options.get("enable_cuda_graph") == "1"
+
+    def to_facts(self) -> dict[str, object]:
+        """JSON-able: what decides how the same file runs."""
+        return {
+            "optimization": self.optimization,
+            "threads": self.threads,
+            "provider_options": dict(self.provider_options),
+        }
+
+
+def match_torch(
+    operators: Mapping[str, int], *, float32: bool
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Options of the CUDA provider that repeat torch's numeric modes, and warnings.
+
+    ``operators`` are the operator types of the model. ONNX Runtime has one switch for TF32 where
+    torch has two: the one for convolutions decides where there are any.
+    """
+    products, convolutions = allows_tf32_products(), allows_tf32_convolutions()
+    has_convolutions = not _CONVOLUTIONS.isdisjoint(operators)
+    fast = convolutions if has_convolutions else products
+    options = {
+        "use_tf32": str(int(fast)),
+        "cudnn_conv_algo_search": "EXHAUSTIVE" if torch.backends.cudnn.benchmark else "HEURISTIC",
+        "do_copy_in_default_stream": "1",
+    }
+    if not float32 or products == fast or _PRODUCTS.isdisjoint(operators):
+        return options, ()
+    said = ("off", "on")
+    return options, (
+        f"torch has TF32 {said[convolutions]} for convolutions and {said[products]} for matrix "
+        f"products; ONNX Runtime has one switch, and it is {said[fast]} for both",
+    )
+
+
+def find_library() -> Path:
+    """The C library of the installed onnxruntime or onnxruntime-gpu.
+
+    Raises UnavailableError if there is none.
+    """
+    folders = _find_folders()
+    if not folders:
+        raise UnavailableError(f"onnxruntime is not installed: {_REMEDY}")
+    found = [path for folder in folders for path in folder.glob("capi/libonnxruntime.so.*")]
+    if not found:
+        raise UnavailableError(
+            f"onnxruntime in {folders[0]} has no capi/libonnxruntime.so.*, as its Linux wheels do: "
+            f"{_REMEDY}"
+        )
+    return max(found)
+
+
+def find_provider_obstacle(device: str) -> str | None:
+    """Why the installed wheel cannot run on ``device``; None if it can."""
+    if device == "cpu":
+        return None
+    if any(
+        (folder / "capi/libonnxruntime_providers_cuda.so").exists() for folder in _find_folders()
+    ):
+        return None
+    return (
+        "the installed onnxruntime has no CUDA provider: `pip uninstall onnxruntime`, then "
+        "`pip install onnxruntime-gpu`"
+    )
+
+
+def _find_folders() -> list[Path]:
+    spec = importlib.util.find_spec("onnxruntime")
+    return [Path(folder) for folder in (spec.submodule_search_locations if spec else None) or []]

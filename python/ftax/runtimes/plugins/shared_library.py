@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import time
 from pathlib import Path
 
 import torch
 
-from ftax import _core
-from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from ftax import _build_info, _core
+from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.candidates import check_later
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.plugins.case import (
@@ -31,12 +30,15 @@ from ftax.runtimes.workspace import Workspace
 from ftax.tape.equality import compare_outputs
 from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
+from ftax.workers.time_limit import default_seconds
 
 _LIMIT_S = 120.0  # of the trial: building plans may take long, hanging takes longer
 _SOAK_S, _SOAK_RUNS = 1.0, 200
 # Relative norm of the difference beyond which outputs have nothing to do with the model's: zeros
 # are at 1, unrelated values beyond. What is nearer but not near enough is timed, and marked.
 _GARBAGE = 0.5
+
+_BUILT = Path(_build_info.__file__).parent
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -93,7 +95,7 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
 
 
 def _try_in_worker(library: str, config: str, case: PluginCase) -> None:
-    limit_s = _read_limit()
+    limit_s = default_seconds(_LIMIT_S)
     with open_session(library, config, case) as session:
         answer = session.run("ftax.runtimes.plugins.shared_library:try_out", limit_s=limit_s)
     if answer.status != "passed":
@@ -101,19 +103,6 @@ def _try_in_worker(library: str, config: str, case: PluginCase) -> None:
             f"{Path(library).name} did not come through its trial in a worker process: "
             f"{answer.reason}; `ftax conform` looks closer"
         )
-
-
-def _read_limit() -> float:
-    text = os.environ.get("FTAX_PREPARE_SECONDS")
-    try:
-        limit_s = _LIMIT_S if text is None else float(text)
-    except ValueError:
-        limit_s = 0.0
-    if limit_s <= 0:
-        raise InvalidArgumentError(
-            f"FTAX_PREPARE_SECONDS is {text!r}; give a number of seconds above 0"
-        )
-    return limit_s
 
 
 def try_out(tried: TriedLibrary) -> None:
@@ -150,3 +139,15 @@ def _digest(path: Path) -> str:
         return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
     except OSError as error:
         raise UnavailableError(f"cannot read {path.name} ({error.strerror})") from error
+
+
+def get_include() -> str:
+    """The folder to give to a compiler (``-I``), so that it finds ``ftax/runner.h``."""
+    source = Path(__file__).parents[4] / "csrc" / "include"  # of a checkout that is not installed
+    for folder in (_BUILT / "include", source):
+        if (folder / "ftax" / "runner.h").is_file():
+            return str(folder)
+    raise UnavailableError(
+        "ftax/runner.h is missing from this installation: "
+        "`pip install --no-build-isolation --force-reinstall --no-deps ftax`"
+    )

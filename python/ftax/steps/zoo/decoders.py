@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftax.steps.kept_cache import name_cache
+from ftax.steps.prompt import name_cache
 from ftax.steps.spec import Variant
 from ftax.steps.zoo.entries import BOTH, TINY_ENCODER, text_model
 from ftax.steps.zoo.huggingface import from_config
