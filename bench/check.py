@@ -30,10 +30,11 @@ from torch import nn
 
 import ftax
 from ftax.budgets.baselines import make_baseline
-from ftax.budgets.budget_file import Budget
+from ftax.budgets.budget_file import Budget, read_budget_file
 from ftax.budgets.count_step import count_loaded
 from ftax.budgets.counts import Counts
 from ftax.budgets.held import hold
+from ftax.budgets.run_check import check
 from ftax.steps.given import measuring
 from ftax.steps.module_calls import watch_module_calls
 from ftax.steps.outputs import flatten_outputs
@@ -83,13 +84,34 @@ def test_without(number):
 """
 
 
+_ROUNDS = """import torch
+from torch import nn
+
+
+def make():
+    layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(8)))
+
+    def step(x):
+        for _ in range({rounds}):
+            pass
+        return layers(x)
+
+    return step, torch.randn(4, 64)
+"""
+_CALLGRIND = "[steps.small]\nstep = 'steps.py:make'\nbudget = {callgrind = '0.5 %'}\n"
+
+
 def main() -> None:
     """Start the workers, print the figures, save the record."""
     parser = make_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=8, help="counts of each model a process")
     parser.add_argument("--planted", type=int, default=200, help="of each kind, over all processes")
     parser.add_argument("--compiled", type=int, default=24, help="graph breaks that are planted")
+    parser.add_argument("--callgrind", type=int, default=0, help="runs of the same code, alone")
     options = parser.parse_args()
+    if options.callgrind:
+        finish(__file__, options, list_callgrind(options.callgrind), raw=[])
+        return
     if options.quick:
         options.repeats, options.planted, options.compiled = 2, 8, 2
         options.processes = min(options.processes, 2)
@@ -268,6 +290,36 @@ def list_times(options: argparse.Namespace) -> list[Figure]:
         figure("the fixture, first test", first_s, "s"),
         figure("the fixture, any other test", other_s, "s", at_most=0.3),
     ]
+
+
+def list_callgrind(runs: int) -> list[Figure]:
+    """Of how many runs of the same code, and of code with one percent more, are over a budget."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "ftax.toml").write_text(_CALLGRIND)
+        start = count_rounds(folder, 0, update=True)
+        a_round = (count_rounds(folder, 1000).measured - start.measured) / 1000
+        planted = round(start.measured / 100 / a_round)
+        same = [count_rounds(folder, 0) for _ in range(runs)]
+        more = [count_rounds(folder, planted) for _ in range(runs)]
+    counts = [item.measured for item in (start, *same)]
+    return [
+        figure("callgrind: instructions of a step", counts),
+        figure("callgrind: the same code, largest difference", max(counts) / min(counts) - 1),
+        figure("callgrind: the same code, over 0.5 %", [item.is_over for item in same], at_most=0),
+        figure("callgrind: planted", [item.measured / start.measured - 1 for item in more]),
+        figure("callgrind: planted, caught", min(item.verdict == "breach" for item in more),
+               at_least=1),
+    ]  # fmt: skip
+
+
+def count_rounds(folder: str, rounds: int, *, update: bool = False) -> Any:
+    """What callgrind counts of the small step that goes so often round a loop that does nothing."""
+    Path(folder, "steps.py").write_text(_ROUNDS.format(rounds=rounds))
+    file = read_budget_file(Path(folder, "ftax.toml"))
+    (found,) = check(file, file.choose([]), update=update)
+    (held,) = [item for item in found.held if item.kind == "callgrind"]
+    progress(f"{rounds} rounds: {held.describe()}")
+    return held
 
 
 def run(command: Sequence[str], folder: str) -> None:

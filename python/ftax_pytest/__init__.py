@@ -88,9 +88,10 @@ class BudgetCheck:
                 "snapshot=True"
             )
         limits = make_budget(budget, allow)
-        if LATENCY in limits.more:
+        if LATENCY in limits.more or limits.asks_for("callgrind"):
             raise InvalidArgumentError(
-                "ftax_budget counts in the process of the test: hold a latency by `ftax check`"
+                "ftax_budget counts in the process of the test: hold latency and callgrind by "
+                "`ftax check`"
             )
         if limits.more and not snapshot:
             raise InvalidArgumentError(

@@ -46,7 +46,7 @@ def make_baseline(counts: Counts, source: str = "baseline") -> Baseline:
         facts={
             name: {fact.key: fact.count for fact in tally.facts}
             for name, tally in counts.tallies.items()
-            if not tally.problem and KINDS[name].is_exact
+            if not tally.problem and KINDS[name].has_baseline
         },
         setting=dict(counts.setting),
         source=source,

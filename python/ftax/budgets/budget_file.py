@@ -77,7 +77,7 @@ def _check_more(kind: str, more: float) -> None:
             )
         return
     check_kind(kind)
-    if not KINDS[kind].is_exact:
+    if not KINDS[kind].has_baseline:
         raise InvalidArgumentError(
             f'{kind} is "{100 * more:g} %", and is in no baseline: give a number'
         )

@@ -11,6 +11,7 @@ import gc
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 
 from ftax import _core
+from ftax.budgets.callgrind import Callgrind
 from ftax.budgets.calls_by_place import MemoryReads, PlacedCalls, match_names
 from ftax.budgets.counts import Counts, Notes, Tally
 from ftax.budgets.instructions import counter
@@ -40,6 +42,8 @@ from ftax.tape.waits import READS
 _COMPILING_CALLS = 3
 _MOST_COMPILATIONS = 50
 _INSTRUCTION_CALLS = 10
+# Until Python has adapted its code, and the allocator keeps what it needs.
+_WARMING_CALLS, _PROFILED_CALLS = 24, 8
 _COMPILED = "code that torch.compile made"
 _OF_ONE_THREAD = ("operators", "host_reads", "copies", "allocations", "allocated_bytes",
                   "python_calls")  # fmt: skip
@@ -59,12 +63,34 @@ def count(
         UnsupportedError: the work of the step changes from call to call.
         RunnerError: the step raised.
     """
+    with _loading(model, inputs, setting) as loaded:
+        return count_loaded(loaded, root, with_instructions=with_instructions)
+
+
+@contextmanager
+def _loading(model: Model, inputs: Any, setting: Setting) -> Iterator[LoadedModel]:
     setting = replace(setting, threads=setting.threads or 1)
     model, inputs, _ = open_capture(model, inputs, "")
     model, inputs, _ = as_step(model, inputs, None, setting)
     with measuring(model, setting, inputs):
-        loaded = load(model, inputs, None, setting)
-        return count_loaded(loaded, root, with_instructions=with_instructions)
+        yield load(model, inputs, None, setting)
+
+
+def profile(model: Model, setting: Setting, folder: Path) -> list[Path]:
+    """Where the profiles of some calls are, in a process that runs under callgrind (`make_command`
+    of ``folder``). Raises what `count` raises, and UnavailableError for a step on a GPU."""
+    with _loading(model, None, setting) as loaded:
+        if loaded.device != "cpu":
+            raise UnavailableError(
+                f"callgrind counts on a CPU, and the step runs on {loaded.device}"
+            )
+        step, callgrind = _Step(loaded, Places(folder)), Callgrind(folder)
+        for _ in range(_WARMING_CALLS):
+            step.run()
+        return [
+            step.run(lambda call: callgrind.count(lambda: call_model(call)))
+            for _ in range(_PROFILED_CALLS)
+        ]
 
 
 def count_loaded(loaded: LoadedModel, root: Path, *, with_instructions: bool = False) -> Counts:

@@ -1,30 +1,33 @@
 """What one call of a step did, as whole numbers: how many operator calls, host reads, allocations,
 and where each was made.
 
-A count is offered only if it is the same in every run. `KINDS` says of each what it may depend on
-beside the step: a baseline that was written elsewhere is compared as far as that is alike. A place
-is known by the text of its line and not by the line's number, so that a comment further up in a
-file changes no baseline.
+A count is offered only if it is the same in every run, but for instructions. `KINDS` says of each
+what it may depend on beside the step: a baseline that was written elsewhere is compared as far as
+that is alike. A place is known by the text of its line and not by the line's number, so that a
+comment further up in a file changes no baseline.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ftax.errors import InvalidArgumentError
+from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
 
 
 class Kind(NamedTuple):
     """What is counted, in words, and the settings on which it may depend beside the step; whether
-    it is the same in every run, and so in a baseline."""
+    it is so much the same in every run that it has a baseline; whether a budget has to ask for it.
+    """
 
     words: str
     depends_on: tuple[str, ...]
-    is_exact: bool = True
+    has_baseline: bool = True
+    on_request: bool = False
 
 
 # Settings are those of `collect_setting`.
@@ -39,7 +42,8 @@ KINDS: dict[str, Kind] = {
     "python_calls": Kind("Python calls", ("python", *_DISPATCH)),
     "graph_breaks": Kind("graph breaks", ("python", *_DISPATCH)),
     "recompilations": Kind("recompilations", ("python", *_DISPATCH)),
-    "instructions": Kind("host instructions", ("python", *_DISPATCH, "cpu"), is_exact=False),
+    "instructions": Kind("host instructions", ("python", *_DISPATCH, "cpu"), False, True),
+    "callgrind": Kind("instructions (callgrind)", ("software", "device", "threads"), True, True),
     "kernels": Kind("kernels", _GPU),
     "launches": Kind("kernel launches", _GPU),
     "graph_launches": Kind("graph launches", _GPU),
@@ -96,10 +100,12 @@ class Tally(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts(Record):
-    """All that was counted of one step; ``setting`` is what the numbers may depend on."""
+    """All that was counted of one step; ``setting`` is what the numbers may depend on, and
+    ``missing`` why a count that a budget asks for was not made."""
 
     tallies: Mapping[str, Tally]
     setting: Mapping[str, str]
+    missing: Mapping[str, str] = field(default_factory=lambda: FrozenMap({}))
 
 
 class Notes:

@@ -98,7 +98,7 @@ def hold(name: str, counts: Counts, budget: Budget, baseline: Baseline | None) -
         if kind in counts.tallies
         or kind in budget.most
         or kind in budget.more
-        or (baseline and kind in baseline.facts)
+        or (baseline and kind in baseline.facts and not KINDS[kind].on_request)
     ]
     return [_hold(name, kind, counts, budget, baseline) for kind in kinds]
 
@@ -121,6 +121,8 @@ def _hold(name: str, kind: str, counts: Counts, budget: Budget, baseline: Baseli
                 source=source, verdict="no budget")  # fmt: skip
     if tally is not None and tally.problem and (most is not None or source == ""):
         return replace(held, verdict="cannot tell", problem=tally.problem)
+    if why := counts.missing.get(kind):
+        return replace(held, verdict="cannot tell", problem=f"and not counted: {why}")
     if most is None:
         return held
     if tally is None:
@@ -142,7 +144,7 @@ def _say_why_not(kind: str) -> str:
     if kind in ("graph_breaks", "recompilations"):
         return "and torch.compile makes no part of the step"
     if kind == "instructions":
-        return "and this machine does not count them"
+        return "and this machine does not count them; callgrind does"
     return "and CUPTI saw no GPU in it" if "gpu" in KINDS[kind].depends_on else "and not counted"
 
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ftax.budgets import callgrind
 from ftax.budgets.baselines import Baseline, make_baseline, read_baseline, write_baseline
 from ftax.budgets.budget_file import LATENCY, BudgetedStep, BudgetFile
-from ftax.budgets.count_step import count
-from ftax.budgets.counts import KINDS, Counts
+from ftax.budgets.count_step import count, profile
+from ftax.budgets.counts import KINDS, Counts, Tally
 from ftax.budgets.held import Held, find_other_setting, hold
 from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, UnsupportedError, attempt
 from ftax.ladders.pairs import DURATION_S, PairSide
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from ftax.budgets.latency import HeldLatency
 
 _LIMIT_S = 3600.0  # of one step
-_HASH_SEED = "0"
+_ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,30 +169,63 @@ def count_apart(
 ) -> list[list[Counts | FtaxError]]:
     """What each step does, in each of the trees: counted in a fresh process each; of one that
     cannot be counted the error."""
-    worker = Worker(f"{__name__}:serve", environment={"PYTHONHASHSEED": _HASH_SEED})
+    worker = Worker(f"{__name__}:serve", environment=_ENVIRONMENT)
     try:
         worker.wait_until_ready()
         found = []
         for place, step in enumerate(steps):
             if progress:
                 progress(step.name, place, len(steps))
-            found.append([_ask(worker, step, tree) for tree in trees])
+            found.append([_count_in(tree, step, worker) for tree in trees])
         return found
     finally:
         worker.end()
 
 
-def _ask(worker: Worker, step: BudgetedStep, tree: Tree) -> Counts | FtaxError:
-    worker.send(
-        {
-            "step": step.step, "setting": step.setting.to_dict(),
-            "with_instructions": step.budget.asks_for("instructions"),
-            "folder": str(tree.folder), "path": list(tree.path),
-            "revision": asdict(tree.revision) if tree.revision else None,
-        }
-    )  # fmt: skip
+def _count_in(tree: Tree, step: BudgetedStep, worker: Worker) -> Counts | FtaxError:
+    job = {
+        "step": step.step, "setting": step.setting.to_dict(),
+        "with_instructions": step.budget.asks_for("instructions"),
+        "folder": str(tree.folder), "path": list(tree.path),
+        "revision": asdict(tree.revision) if tree.revision else None,
+    }  # fmt: skip
+    worker.send(job)
     answer = worker.receive(_LIMIT_S)["result"]
-    return make_error(answer) if "error" in answer else Counts.from_dict(answer["counts"])
+    if "error" in answer:
+        return make_error(answer)
+    found = Counts.from_dict(answer["counts"])
+    return _add_callgrind(found, job) if step.budget.asks_for("callgrind") else found
+
+
+def _add_callgrind(counts: Counts, job: Mapping[str, Any]) -> Counts:
+    """With what callgrind counts, or why it does not."""
+    found = attempt(functools.partial(_run_under_callgrind, job))
+    if isinstance(found, FtaxError):
+        return replace(counts, missing={"callgrind": str(found)})
+    tally, software = found
+    return replace(
+        counts,
+        tallies={**counts.tallies, "callgrind": tally},
+        setting={**counts.setting, "software": software},
+    )
+
+
+def _run_under_callgrind(job: Mapping[str, Any]) -> tuple[Tally, str]:
+    with tempfile.TemporaryDirectory(prefix="ftax-callgrind-") as folder:
+        early, late = callgrind.split_environment(os.environ)
+        worker = Worker(
+            f"{__name__}:serve_profile",
+            environment=_ENVIRONMENT,
+            base=early,
+            wrapper=callgrind.make_command(Path(folder)),
+        )
+        try:
+            worker.send({**job, "profiles": folder, "environment": late})
+            answer = worker.receive(_LIMIT_S)["result"]
+        finally:
+            worker.end()
+        tally, version = callgrind.read_profiles([Path(path) for path in answer["profiles"]])
+    return tally, f"{version}, {answer['software']}"
 
 
 def serve(job: Mapping[str, Any], _line: Line) -> dict[str, Any]:
@@ -203,14 +239,30 @@ def serve(job: Mapping[str, Any], _line: Line) -> dict[str, Any]:
         fork.end()
 
 
+def serve_profile(job: Mapping[str, Any], _line: Line) -> dict[str, Any]:
+    """The task of the worker that runs under callgrind."""
+    os.environ.update(job["environment"])
+    with _inside(job):
+        paths = profile(job["step"], Setting(**job["setting"]), Path(job["profiles"]))
+    return {"profiles": [str(path) for path in paths], "software": callgrind.describe_software()}
+
+
 def _count_in_fork(job: Mapping[str, Any], _line: Line) -> dict[str, object]:
+    setting, with_instructions = Setting(**job["setting"]), job["with_instructions"]
+    with _inside(job):
+        root = Path(job["folder"])
+        found = count(job["step"], None, setting, root, with_instructions=with_instructions)
+    return found.to_dict()
+
+
+@contextmanager
+def _inside(job: Mapping[str, Any]) -> Iterator[None]:
+    """In the folder of a job, with its path; an error says what a revision may lack."""
     revision = Revision(**job["revision"]) if job["revision"] else None
-    folder = Path(job["folder"])
-    sys.path[:] = [str(folder), *job["path"]]
-    os.chdir(folder)
+    sys.path[:] = [job["folder"], *job["path"]]
+    os.chdir(job["folder"])
     try:
-        setting, with_instructions = Setting(**job["setting"]), job["with_instructions"]
-        found = count(job["step"], None, setting, folder, with_instructions=with_instructions)
+        yield
     except RunnerError as error:
         hint = suggest_setup(str(error)) if revision else ""
         if hint:
@@ -218,4 +270,3 @@ def _count_in_fork(job: Mapping[str, Any], _line: Line) -> dict[str, object]:
         raise
     if revision:
         check_origin(revision)
-    return found.to_dict()

@@ -81,8 +81,8 @@ class Worker:
     gets itself ready from the moment it is made.
 
     The function is given a job, which is JSON, and the `Line` to answer by. ``environment`` is
-    added to ``base``, or to this process's; ``python`` is another interpreter that has ftax. Raises
-    WorkerDied if no process can be started.
+    added to ``base``, or to this process's; ``python`` is another interpreter that has ftax, and
+    ``wrapper`` a command that runs it. Raises WorkerDied if no process can be started.
     """
 
     def __init__(
@@ -93,12 +93,14 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         base: Mapping[str, str] | None = None,
         python: str = "",
+        wrapper: Sequence[str] = (),
     ) -> None:
         self._woken_by = [] if stop is None else [stop.descriptor]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `end`)
+        child = [python or sys.executable, "-m", "ftax.workers.child", task, str(os.getpid())]
         try:
             self._process = subprocess.Popen(
-                [python or sys.executable, "-m", "ftax.workers.child", task, str(os.getpid())],
+                [*wrapper, *child],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
