@@ -10,6 +10,7 @@ import pytest
 import ftax
 from support.ranks import run_ranks
 
+LATE_S = 0.01  # that the other rank sleeps before the collective
 STEP = """
 import json, signal, time
 
@@ -30,7 +31,7 @@ def measure(rounds):
         return ftax.tax(step, (torch.ones(4, 64) * (rank + 1),), plan=plan, progress=False)
 """
 RECEIPTS = """
-for late_s in (0.0, 0.003):
+for late_s in (0.0, LATE_S):
     receipt = measure(4)
     print("RECEIPT", json.dumps(receipt.to_dict()))
 x = torch.ones(3)
@@ -41,8 +42,10 @@ assert x.tolist() == [2, 2, 2]
 
 @pytest.fixture(scope="module")
 def receipts(tmp_path_factory: pytest.TempPathFactory) -> list[list[ftax.Receipt]]:
-    """Of each rank: in time, and with rank 1 late by 3 ms in each call."""
-    ended = run_ranks(tmp_path_factory.mktemp("ranks"), STEP + RECEIPTS)
+    """Of each rank: in time, and with rank 1 late in each call."""
+    ended = run_ranks(
+        tmp_path_factory.mktemp("ranks"), STEP + RECEIPTS.replace("LATE_S", str(LATE_S))
+    )
     assert [rank.code for rank in ended] == [0, 0], (
         ended[0].output[-2000:] + ended[1].output[-2000:]
     )
@@ -81,7 +84,7 @@ def test_every_rung_communicates_and_lines_sum(receipts: list[list[ftax.Receipt]
 @pytest.mark.timing
 def test_a_rank_that_is_late_is_seen_by_the_other(receipts: list[list[ftax.Receipt]]) -> None:
     in_time, late = map(find_waiting, receipts[0])
-    assert late > 2.5e6
+    assert late > LATE_S / 2 * 1e9  # what else has the CPUs may keep this rank from waiting
     assert in_time < late / 2
     assert find_waiting(receipts[1][1]) < late / 2  # it waits for none
 
