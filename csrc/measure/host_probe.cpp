@@ -82,8 +82,9 @@ int64_t read_steal_ticks(const std::vector<int>& cpus) {
 
 }  // namespace
 
-HostProber::HostProber(int64_t quiet_wide_ns)
-    : fastest_wide_ns_(quiet_wide_ns > 0 ? quiet_wide_ns : std::numeric_limits<int64_t>::max()),
+HostProber::HostProber(int64_t quiet_wide_ns, bool alone)
+    : alone_(alone),
+      fastest_wide_ns_(quiet_wide_ns > 0 ? quiet_wide_ns : std::numeric_limits<int64_t>::max()),
       fastest_loop_ns_(std::numeric_limits<int64_t>::max()),
       cpus_(list_allowed_cpus()),
       last_steal_ticks_(read_steal_ticks(cpus_)) {}
@@ -101,7 +102,8 @@ PartWaits HostProber::end_part(size_t samples, int64_t sample_ns) {
   const int64_t least_ns = std::max(fifth_ns, kShortWaitNs);
   const Waits waits = waits_.take(least_ns);
   const auto longer = static_cast<double>(waits.count);
-  const double ratio = samples == 0 ? 0.0 : std::min(longer / static_cast<double>(samples), 1.0);
+  const double ratio =
+      samples == 0 || !alone_ ? 0.0 : std::min(longer / static_cast<double>(samples), 1.0);
   queued_ratio_ = std::max(queued_ratio_, ratio);
   if (!waits_.is_known()) return {ratio, std::nullopt, used};
   return {ratio, std::max<int64_t>(waits.time_ns - waited_before_ns_, 0), used};

@@ -52,8 +52,9 @@ struct PartWaits {
 class HostProber {
  public:
   // `quiet_wide_ns` is what the wide loop takes on a core of its own, where an earlier run has seen
-  // it; 0: the fastest that this prober sees.
-  explicit HostProber(int64_t quiet_wide_ns = 0);
+  // it; 0: the fastest that this prober sees. Not `alone`: other processes measure the same, and
+  // that threads wait for those tells of no neighbour.
+  explicit HostProber(int64_t quiet_wide_ns = 0, bool alone = true);
   [[nodiscard]] HostProbe probe();
 
   // Between two requests, neither of which it is part of: looks whether a neighbour is there, at
@@ -77,6 +78,7 @@ class HostProber {
   [[nodiscard]] bool is_shared(int64_t wide_ns) const;
   int64_t time_wide();
 
+  const bool alone_;
   int64_t fastest_wide_ns_;
   int64_t fastest_loop_ns_, last_loop_ns_ = 0;
   const std::vector<int> cpus_;

@@ -192,7 +192,7 @@ class Measurement {
 
   void run_rounds(int64_t start) {
     Looks looks(plan_.rule);
-    HostProber prober(plan_.quiet_wide_ns);
+    HostProber prober(plan_.quiet_wide_ns, !agree_);
     result_.probes.push_back(prober.probe());
     int64_t patience_ns = plan_.patience_ns;
     int trials = kTrialRounds;

@@ -264,6 +264,20 @@ TEST(a_part_whose_requests_waited_spoils_its_round) {
   CHECK(prober.probe().queued_ratio == 0.0);
 }
 
+TEST(waits_beside_processes_that_measure_the_same_spoil_no_round) {
+  if (!tells_waits()) return;
+  HostProber prober(0, false);
+  static_cast<void>(prober.probe());
+  const int cpu = list_allowed_cpus().front();
+  const Neighbour neighbour(cpu);
+  const AffinityScope beside(std::vector<int>{cpu});
+  prober.begin_part();
+  spin(200 * kMs);
+  const PartWaits waits = prober.end_part(1, 200 * kMs);
+  CHECK(waits.queued_ratio == 0.0);
+  CHECK(waits.time_ns >= 40 * kMs);
+}
+
 TEST(what_threads_waited_during_dropped_samples_is_not_told) {
   if (!tells_waits()) return;
   const int cpu = list_allowed_cpus().front();

@@ -7,6 +7,7 @@ import pytest
 
 from ftax.instruments.phases import Phase
 from ftax.ladders.receipt import FIRST, Receipt, Unavailable
+from ftax.reports.tables import first_screen
 from ftax.reports.tables.first_screen import draw_receipt_first
 from ftax.reports.terminal import to_text
 from ftax.timing.measurement import FAULTS, SYSTEM
@@ -116,6 +117,13 @@ def test_it_answers_on_a_cpu():
     assert lines[-1] == (
         "print(receipt.details): the code for onnxruntime, rungs, percentiles, costs"
     )
+
+
+@pytest.mark.parametrize(("high", "told"), [(0.8, ", of which at most 80 % is Python"), (2.9, "")])
+def test_a_share_that_may_be_all_or_nothing_is_not_told(high, told, monkeypatch):
+    share = ((0.4, -0.1, high), "is Python")
+    monkeypatch.setattr(first_screen, "_compute_share_above", lambda _: share)
+    assert to_text(make_cpu_receipt().draw(), width=80).splitlines()[1] == f"1,000 us a call{told}"
 
 
 def test_it_answers_on_a_gpu():

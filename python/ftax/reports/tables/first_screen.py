@@ -120,7 +120,7 @@ def _say_share(found: Receipt) -> str:
         return ""
     ratio, low, high = (f"{100 * value:.0f}" for value in share)
     if share[1] <= 0:
-        return f"of which at most {high} % {what}"
+        return f"of which at most {high} % {what}" if share[2] < 1 else ""
     return f"of which {ratio} % ({low} to {high}) {what}"
 
 
