@@ -402,6 +402,7 @@ RoundsResult measure_rounds(const std::vector<std::shared_ptr<Runner>>& runners,
         "patience is for one process: where several measure together, give none (patience_s=0)");
   }
   std::vector<std::shared_ptr<Runner>> paired;
+  paired.reserve(runners.size());
   for (const auto& runner : runners) {
     paired.push_back(std::make_shared<PairedRunner>(runner, agree));
   }
