@@ -132,15 +132,26 @@ def work(options: argparse.Namespace) -> dict[str, Any]:
     """One process: the counts of each model, by run, and what became of what was planted."""
     draw = random.Random(os.getpid())
     models = MODELS[:3] if options.quick else MODELS
-    counts = {
-        name: [count_model(name).to_dict() for _ in range(options.repeats)] for name in models
-    }
+    counts = {name: count_repeatedly(name, options.repeats) for name in models}
     planted = [
         {"kind": kind, **plant(draw.choice(models), kind, draw)}
         for kind in _LINES
         for _ in range(options.compiled if kind == "graph_breaks" else options.planted)
     ]
     return {"counts": counts, "planted": planted}
+
+
+def count_repeatedly(name: str, repeats: int) -> list[dict[str, Any]]:
+    """What a model does: each result that is another one than before, and how many runs gave it."""
+    found: list[dict[str, Any]] = []
+    for _ in range(repeats):
+        counts = count_model(name).to_dict()
+        same = next((item for item in found if item["counts"] == counts), None)
+        if same is None:
+            found.append({"counts": counts, "runs": 1})
+        else:
+            same["runs"] += 1
+    return found
 
 
 @contextmanager
@@ -248,9 +259,10 @@ def list_alike(found: Sequence[Any], repeats: int) -> list[Figure]:
     """How many runs of each model have the counts that the first one has."""
     runs = alike = 0
     for name, (first, *_) in found[0]["counts"].items():
-        every = [run for worker in found for run in worker["counts"][name]]
-        runs += len(every)
-        alike += sum(run["tallies"] == first["tallies"] for run in every)
+        every = [item for worker in found for item in worker["counts"][name]]
+        runs += sum(item["runs"] for item in every)
+        wanted = first["counts"]["tallies"]
+        alike += sum(item["runs"] for item in every if item["counts"]["tallies"] == wanted)
     return [
         figure("runs of a model", len(found) * repeats, "runs"),
         figure("runs with the same counts", alike / runs, "share", at_least=1.0),
