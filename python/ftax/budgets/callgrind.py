@@ -61,7 +61,7 @@ def make_command(folder: Path) -> list[str]:
 
 def split_environment(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """With which variables the program starts, and which it is given once it has imported torch: by
-    then it has the memory in which a step works, so no variable changes where that lies."""
+    then it has most of the memory in which a step works, so they change less where that lies."""
     early = {name: value for name, value in variables.items() if _EARLY.fullmatch(name)}
     late = {name: value for name, value in variables.items() if name not in early}
     return early | _TUNABLES, late
