@@ -14,7 +14,8 @@ import pytest
 from ftax_run import activities, python_process, watcher
 from ftax_run.causes import UNSEEN
 from ftax_run.cli import watch
-from ftax_run.python_process import explain_refusal
+from ftax_run.errors import UnknownPythonError
+from ftax_run.python_process import PythonProcess, explain_refusal, find_python
 from ftax_run.report import describe
 
 STREAMS = Path(__file__).parent / "streams"
@@ -175,6 +176,25 @@ def test_a_program_that_hides_its_memory(tmp_path: Path) -> None:
     remedy = "allow ptrace" if os.geteuid() == 0 else "run `ftax run` as that user or root"
     assert "(python" in done.stderr and "may not be read, so it has no stacks" in done.stderr
     assert "hides itself" in done.stderr and remedy in done.stderr
+
+
+def test_a_python_that_is_about_to_be_loaded_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def find_later(pid: int) -> PythonProcess | None:
+        asked.append(pid)
+        if asked.count(pid) <= 3:
+            raise UnknownPythonError("this Python 3.13 does not say where its frames lie")
+        return find_python(pid)
+
+    monkeypatch.setattr(watcher, "find_python", find_later)
+    program = tmp_path / write(tmp_path, SPIN.format(seconds=0.5))
+    account = watch([sys.executable, str(program)], 500)
+    (process,) = account.processes
+    assert process.problem == ""
+    assert account.samples > 10
 
 
 RECORDED = """

@@ -141,7 +141,8 @@ class Watcher:
                 )
 
     def _look_at(self, process: Process) -> None:
-        """Sample it as soon as it is Python."""
+        """Sample it as soon as it is Python. What says now that it cannot be is asked again: its
+        libraries may just be loaded, and their memory be that of a file so far."""
         account = process.account
         identity = read_identity(account.pid)
         if identity is None:
@@ -149,11 +150,12 @@ class Watcher:
         if identity != process.identity:  # a new one, or it has become another program
             process.identity, process.python, process.tries = identity, None, 0
             account.problem = ""
-        if process.python or process.tries == _TRIES or account.problem:
+        if process.python or process.tries == _TRIES:
             return
         process.tries += 1
         process.python = find_python(account.pid)
         if process.python is not None:
+            account.problem = ""
             account.command = _read_command(account.pid)
             process.indices.append(self._sampler.add(process.python))
 
