@@ -1,6 +1,6 @@
 """A capture checks itself: now and then the original runs beside a replay, from the same state.
 
-No guard can follow all that Python code may read (`schedule.py` says which calls are checked).
+No guard can follow all that Python code may read (`Schedule` says which calls are checked).
 """
 
 from __future__ import annotations
