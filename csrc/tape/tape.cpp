@@ -11,11 +11,11 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/statistics.h"
+#include "tape/held_call.h"
 #include "tape/unwritten_memory.h"
 
 namespace ftax {
@@ -68,7 +68,12 @@ struct ReplayScope {
   c10::impl::ExcludeDispatchKeyGuard no_autocast;
 };
 
-void wait(const c10::IValue& work) { work.toCustomClass<c10d::Work>()->wait(); }
+// Null is any memory.
+bool touches(const Overlap& overlap, const std::vector<const c10::StorageImpl*>& given) {
+  return std::ranges::any_of(given, [&](const c10::StorageImpl* memory) {
+    return memory == nullptr || std::ranges::count(overlap.memory, memory) > 0;
+  });
+}
 
 // Null for memory that cannot be told.
 std::vector<const c10::StorageImpl*> list_memory(const std::vector<Argument>& arguments,
@@ -191,9 +196,9 @@ void Tape::call(size_t index) {
 // What follows is called as it was recorded, but waits where it needs the result: never earlier
 // than the call did that was recorded, so that no rank waits for one that waits for it.
 void Tape::take_work(const Call& call) {
-  const c10::IValue& work = stack_.back();
-  if (!work.isObject() || !work.isCustomClass()) return;  // none: it is on this stream
-  if (!call.overlaps) return wait(work);
+  const c10::IValue work = find_work(stack_);
+  if (work.isNone()) return;  // it is on this stream
+  if (!call.overlaps) return wait_for(work);
   overlaps_.push_back({work, list_memory(call.arguments, slots_)});
 }
 
@@ -201,16 +206,22 @@ void Tape::wait_for_memory_of(const Call& call) {
   if (!call.op.has_value()) return wait_for_all();
   const auto given = list_memory(call.arguments, slots_);
   std::erase_if(overlaps_, [&](const Overlap& overlap) {
-    const bool touches = std::ranges::any_of(given, [&](const c10::StorageImpl* memory) {
-      return memory == nullptr || std::ranges::count(overlap.memory, memory) > 0;
-    });
-    if (touches) wait(overlap.work);
-    return touches;
+    if (!touches(overlap, given)) return false;
+    wait_for(overlap.work);
+    return true;
   });
 }
 
+bool Tape::waits_before(size_t index) const {
+  const Call& call = program_.calls.at(index);
+  if (!call.op.has_value()) return !overlaps_.empty();
+  const auto given = list_memory(call.arguments, slots_);
+  return std::ranges::any_of(
+      overlaps_, [&](const Overlap& overlap) { return touches(overlap, given); });
+}
+
 void Tape::wait_for_all() {
-  for (const Overlap& overlap : overlaps_) wait(overlap.work);
+  for (const Overlap& overlap : overlaps_) wait_for(overlap.work);
   overlaps_.clear();
 }
 
@@ -295,17 +306,22 @@ void Tape::run_as_eager() {
   }
 }
 
-void Tape::run_call(size_t index) {
-  if (index >= program_.calls.size()) {
+void Tape::run_calls(size_t first, size_t last) {
+  if (last > program_.calls.size()) {
     throw InvalidArgumentError("the tape has " + std::to_string(program_.calls.size()) +
-                               " calls; there is no call " + std::to_string(index));
+                               " calls; there is no call " + std::to_string(last - 1));
   }
   const ReplayScope scope(program_);
+  size_t index = first;
   try {
-    execute(index);
+    for (; index < last; ++index) execute(index);
   } catch (...) {
     rethrow(program_.calls[index]);
   }
+}
+
+HeldCall Tape::hold_call(size_t index) const {
+  return {program_.calls.at(index), make_arguments(index)};
 }
 
 std::vector<c10::IValue> Tape::make_arguments(size_t index) const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "tape/held_call.h"
 #include "tape/program.h"
 #include "tape/typed_call.h"
 
@@ -26,7 +27,7 @@ struct Overlap {
   std::vector<const c10::StorageImpl*> memory;
 };
 
-// Not for use by two threads at once. All of `run`, `run_call` and `profile` expect the caller to
+// Not for use by two threads at once. All of `run`, `run_calls` and `profile` expect the caller to
 // have set the grad mode.
 class Tape {
  public:
@@ -46,8 +47,12 @@ class Tape {
   [[nodiscard]] std::vector<at::Tensor> outputs() const;
   void release_outputs();
 
-  // Runs one call. In order from 0 to size() - 1, this is `run` in slow motion.
-  void run_call(size_t index);
+  // Runs the calls from `first` to before `last`. Range after range, this is `run` in slow motion.
+  void run_calls(size_t first, size_t last);
+  // Whether this call, which is the next one, waits for a collective that was called before.
+  [[nodiscard]] bool waits_before(size_t index) const;
+  // This call with the arguments that it would get now.
+  [[nodiscard]] HeldCall hold_call(size_t index) const;
   [[nodiscard]] std::vector<c10::IValue> make_arguments(size_t index) const;
 
   // `prepare_run` is called before each repetition, outside all times.

@@ -1,13 +1,9 @@
 """`ftax.capture` on a GPU: one CUDA graph behind the same guards, whose memory stays its own."""
 
 import gc
-import subprocess
-import sys
-import textwrap
 import threading
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -523,61 +519,3 @@ def test_a_model_that_keeps_its_own_capture_frees_its_memory(no_grad: None):
     gc.collect()
     assert found() is None
     assert torch.cuda.memory_allocated() <= before
-
-
-_RANK = """
-    import sys
-    import torch, torch.distributed as dist
-    from torch import nn
-    import ftax
-
-    rank = int(sys.argv[1])
-    torch.cuda.set_device(rank)
-    store = dist.FileStore(sys.argv[2], 2)
-    dist.init_process_group("nccl", store=store, rank=rank, world_size=2)
-    model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8).cuda(), device_ids=[rank])
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    x = torch.randn(4, 8, device="cuda")
-    step(x)
-    refused = 0
-    for measure in (lambda: ftax.capture(step, (x,)), lambda: ftax.tax(ftax.step(step, (x,)))):
-        try:
-            measure()
-        except ftax.UnsupportedError as error:
-            refused += "a DistributedDataParallel" in str(error)
-    def reduce(x):
-        dist.all_reduce(x)
-        return x * 2
-    try:
-        with torch.no_grad():
-            ftax.capture(reduce, (x,))
-    except ftax.UnsupportedError as error:
-        refused += "c10d::allreduce_" in str(error)
-    step(x)
-    dist.barrier()
-    torch.cuda.synchronize()
-    dist.destroy_process_group()
-    sys.exit(0 if refused == 3 else 1)
-"""
-
-
-@pytest.mark.two_gpus
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_no_rank_waits_for_another(tmp_path: Path):
-    code, store = tmp_path / "rank.py", str(tmp_path / "store")
-    code.write_text(textwrap.dedent(_RANK))
-    ranks = [subprocess.Popen([sys.executable, str(code), str(rank), store]) for rank in range(2)]
-    try:
-        assert [rank.wait(180) for rank in ranks] == [0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()

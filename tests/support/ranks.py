@@ -1,4 +1,4 @@
-"""Runs a script in two processes that form a process group of gloo."""
+"""Runs a script in two processes that form a process group: of gloo, or of NCCL on two GPUs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ import torch.distributed as dist
 from torch import nn
 import ftax
 
-rank = int(sys.argv[1])
+rank, on_gpu = int(sys.argv[1]), sys.argv[3] == "cuda"
+device = torch.device(f"cuda:{rank}" if on_gpu else "cpu")
+if on_gpu:
+    torch.cuda.set_device(device)
 dist.init_process_group(
-    "gloo", store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2,
+    "nccl" if on_gpu else "gloo", device_id=device if on_gpu else None,
+    store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2,
     timeout=datetime.timedelta(seconds=120),
 )
 
@@ -46,15 +50,17 @@ class Ended:
     output: str
 
 
-def run_ranks(folder: Path, script: str, *, limit_s: float = 300) -> list[Ended]:
-    """How two ranks of this script ended, which has `rank`, `end` and `dist`. A rank that does not
-    end within the limit is killed, and its code is negative."""
+def run_ranks(
+    folder: Path, script: str, *, limit_s: float = 300, device: str = "cpu"
+) -> list[Ended]:
+    """How two ranks of this script ended, which has `rank`, `device`, `end` and `dist`. A rank that
+    does not end within the limit is killed, and its code is negative."""
     path = folder / "rank.py"
     path.write_text(_BEGIN + script + _END, encoding="utf-8")
     outputs = [folder / f"rank{rank}.txt" for rank in range(2)]
     processes = []
     for rank, output in enumerate(outputs):
-        command = [sys.executable, str(path), str(rank), str(folder / "store")]
+        command = [sys.executable, str(path), str(rank), str(folder / "store"), device]
         with output.open("w", encoding="utf-8") as file:
             processes.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT))
     deadline = time.monotonic() + limit_s

@@ -130,6 +130,17 @@ std::vector<at::Tensor> call(Tape& tape, const std::vector<at::Tensor>& inputs,
   return outputs;
 }
 
+// As in a replay of a tape, which it is a part of.
+template <class Function>
+void call_held(HeldCall& held, const Function& function) {
+  HANDLE_TH_ERRORS
+  const py::gil_scoped_release release;
+  const GradModeScope scope(GradMode::kInference);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  function(held);
+  END_HANDLE_TH_ERRORS_PYBIND
+}
+
 // A tape of its own with the same tensors, so that both can be measured side by side.
 std::shared_ptr<Tape> derive(const Tape& tape, Program program) {
   auto result = std::make_shared<Tape>(std::move(program));
@@ -175,12 +186,25 @@ void bind_tape(py::module_& m) {
       .def_readonly("build_ns", &StepCost::build_ns)
       .def_readonly("call_ns", &StepCost::call_ns)
       .def_readonly("release_ns", &StepCost::release_ns);
+  py::class_<HeldCall>(m, "HeldCall")
+      .def("run",
+           [](HeldCall& held) { call_held(held, [](HeldCall& call) { call.run(); }); })
+      .def("wait",
+           [](HeldCall& held) { call_held(held, [](HeldCall& call) { call.wait(); }); });
   py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
       .def("bind_inputs", &Tape::bind_inputs, py::arg("inputs"))
       .def("run", &run, "One inference under the caller's grad mode; its outputs.")
       .def("call", &call, py::arg("inputs"), py::arg("places"),
            "Binds the inputs, runs, and gives the outputs at these places; holds none of them.")
-      .def("run_call", &Tape::run_call, py::arg("index"))
+      .def(
+          "run_call", [](Tape& t, size_t index) { t.run_calls(index, index + 1); },
+          py::arg("index"))
+      .def("run_calls", &Tape::run_calls, py::arg("first"), py::arg("last"),
+           "Those from `first` to before `last`.")
+      .def("waits_before", &Tape::waits_before, py::arg("index"),
+           "Whether this call, the next one, waits for a collective that was called before.")
+      .def("hold_call", &Tape::hold_call, py::arg("index"),
+           "This call with the arguments that it would get now.")
       .def("release_outputs", &Tape::release_outputs)
       .def("outputs", &Tape::outputs)
       .def("arguments", &make_arguments, py::arg("index"), "Live arguments of the next call.")

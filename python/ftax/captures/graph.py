@@ -1,5 +1,5 @@
-"""The replay of a captured call on a GPU: one CUDA graph of the tape's kernels, or one for each
-pass of a call that autograd follows.
+"""The replay of a captured call on a GPU: one CUDA graph of the tape's kernels, several with
+collectives between them, or one for each pass of a call that autograd follows.
 
 Results are copies unless a call asks to borrow: a graph writes each result where it wrote the one
 before. All graphs of one capture work in the same memory, so replays wait for each other; but what
@@ -35,13 +35,13 @@ from ftax.steps.writes import find_storage
 from ftax.tape.capture import (
     CapturedGraph,
     GraphMemory,
+    Piece,
     capture,
     capture_tape,
-    list_output_slots,
     moves_data,
     refuse_host_outputs,
 )
-from ftax.tape.flow import Flow, list_slots
+from ftax.tape.flow import Flow, list_output_slots, list_slots
 from ftax.tape.tape import preserve_state
 
 # They copy what they are given from the host to the device by themselves.
@@ -78,11 +78,24 @@ def make_graph_replay(
 
 def find_launch(captured: CapturedGraph) -> Callable[[], object]:
     """torch's own replay where random numbers have to move on, for which it runs two kernels more;
-    else the launch alone."""
-    if captured.draws_random:
-        return captured.graph.replay
-    pointer = captured.graph.raw_cuda_graph_exec()
-    return _core.GraphRunner(pointer, "capture", captured).enqueue
+    else the launch alone. Of several graphs, one after the other with what is between them."""
+
+    def find(piece: Piece) -> Callable[[], object]:
+        if not isinstance(piece, torch.cuda.CUDAGraph):
+            return piece
+        if captured.draws_random:
+            return piece.replay
+        return _core.GraphRunner(piece.raw_cuda_graph_exec(), "capture", captured).enqueue
+
+    launches = [find(piece) for piece in captured.pieces or (captured.graph,)]
+    if len(launches) == 1:
+        return launches[0]
+
+    def launch_each() -> None:
+        for launch in launches:
+            launch()
+
+    return launch_each
 
 
 def check_layouts(inputs: Sequence[torch.Tensor], name: str) -> None:

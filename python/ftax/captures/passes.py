@@ -16,8 +16,7 @@ from ftax import _core
 from ftax.captures.program import Replay, TapeReplay
 from ftax.errors import UnsupportedError
 from ftax.steps.writes import list_storages
-from ftax.tape.capture import list_output_slots
-from ftax.tape.flow import list_slots
+from ftax.tape.flow import list_output_slots, list_slots
 
 Grads = Sequence[torch.Tensor | None]  # one a result that has a graph
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,6 +40,7 @@ from ftax.captures.refusals import (
     refuse_collectives_of,
     refuse_kept,
     refuse_kept_casts,
+    refuse_new_results,
     refuse_open_graph,
     refuse_seeding,
     refuse_shared_state,
@@ -287,7 +288,6 @@ def _record(
         collectives = list_collectives(taped.tape)
         if collectives:
             refuse_collectives_of(collectives, name, is_followed=bool(grads))
-            chosen = _choose_kind_of_communication(options.kind, name)
         if dependent and (collectives or options.on_host_read == "refuse"):
             known: Sequence[int] = ()
             if not collectives:  # a call with other numbers is done again
@@ -320,6 +320,11 @@ def _record(
                     workspace, passes, tensors, tuple(module.written), settled, options, warnings
                 )
                 chosen = "graph" if graphs else "tape"
+        elif collectives and chosen == "graph":
+            replay = _make_graphs_between(
+                collectives, workspace, tape, tuple(module.written), settled, request, warnings
+            )
+            chosen = "tape" if isinstance(replay, TapeReplay) else "graph"
         else:
             replay = _make_replay(chosen, workspace, tape, request)
         kept = len(dependent)
@@ -480,13 +485,27 @@ def _make_graphs(
         return []
 
 
-def _choose_kind_of_communication(kind: Literal["auto", "tape", "graph"], name: str) -> Kind:
-    if kind == "graph":
-        raise UnsupportedError(
-            f"cannot capture {name} as a CUDA graph, since it communicates with other processes: "
-            "leave kind out, and it is replayed from C++"
-        )
-    return "tape"
+def _make_graphs_between(
+    collectives: Sequence[Mapping[str, Any]],
+    workspace: Workspace,
+    tape: _core.Tape,
+    written: Sequence[torch.Tensor],
+    state: GuardedState,
+    request: Request,
+    warnings: list[str],
+) -> Replay:
+    """CUDA graphs between these; the tape where they cannot be and were not asked for: a warning
+    says why."""
+    loaded = workspace.loaded
+    try:
+        refuse_new_results(collectives, loaded.name)
+        refuse_shared_state(loaded.flat_inputs(), written, state.tensors, loaded.name)
+        return _make_replay("graph", workspace, tape, request)
+    except UnsupportedError as error:
+        if request.options.kind == "graph":
+            raise
+        warnings.append(f"replayed from C++, not as CUDA graphs: {error}")
+        return TapeReplay(tape)
 
 
 def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape, request: Request) -> Replay:

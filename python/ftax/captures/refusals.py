@@ -150,6 +150,17 @@ def refuse_collectives_of(
         )
 
 
+def refuse_new_results(calls: Sequence[Mapping[str, Any]], name: str) -> None:
+    """Raises UnsupportedError for collectives whose results are new tensors, in memory that the
+    graph after them cannot know."""
+    for call in calls:
+        if call["operator"].startswith("_c10d_functional"):
+            raise UnsupportedError(
+                f"cannot capture {name} as CUDA graphs: {call['operator']} gives a new tensor each "
+                "time: call torch.distributed.all_reduce and the like, which write in place"
+            )
+
+
 def refuse_read_gradient(name: str, weight: torch.Tensor) -> UnsupportedError:
     """A gradient that is looked at and then replaced."""
     return UnsupportedError(

@@ -207,7 +207,7 @@ def capture_request(
                 raise
             raise UnsupportedError(f"cannot capture {runtime}: {describe(error)}") from error
         refuse_host_outputs(outputs, runtime)
-        random = draws_random(graph, index)
+        random = draws_random([graph], index)
     return graph, outputs, random
 
 

@@ -3,6 +3,10 @@
 From the tape, not from the model: a library that notices the capture may choose other kernels
 (transformers builds attention masks then), and the graph would not be the eager model any more. The
 capture itself is torch's, so that memory and random numbers are torch's business.
+
+Collectives stand between graphs, each called as eager calls it. Inside of a graph NCCL would wait
+for ever for a rank that has died, since torch watches over no collective that it did not call, and
+a process group could not be destroyed before the graph.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +24,7 @@ from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError, describe
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.loaded import LoadedModel
+from ftax.tape.flow import COLLECTIVES, list_output_slots
 from ftax.tape.recording import describe_place
 from ftax.tape.tape import Taped, preserve_state, seed_checks
 from ftax.timing.candidate import Buffers
@@ -37,15 +42,21 @@ _REMEDY = "x[0] = 1.0 copies from the host; x[0].fill_(1.0) does not"
 _abandoned: list[torch.cuda.CUDAGraph] = []
 
 
+Piece = torch.cuda.CUDAGraph | Callable[[], object]
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedGraph:
-    """A graph, instantiated, with everything that has to live as long as it does."""
+    """A graph, instantiated, with everything that has to live as long as it does. ``pieces``: all
+    graphs and what is called between them, in order, where there are collectives."""
 
     graph: torch.cuda.CUDAGraph
     owner: object  # of weights and inputs: the tape or the runner that was captured
     buffers: Buffers
     draws_random: bool
     host_reads: tuple[str, ...] = ()  # what the capture left out
+    pieces: tuple[Piece, ...] = ()
 
     def run(
         self, replay: Callable[[], object], inputs: Sequence[torch.Tensor], loaded: LoadedModel
@@ -153,15 +164,16 @@ def capture_tape(
                 first = rehearsal or tape
                 first.run()  # what happens only once happens here
                 prepare()  # or each run would move a position on, past the end of a cache
-                _rehearse(first)
+                waits = _rehearse(first)
             prepare()
-            graph, outputs = capture_calls(tape.run, stream, memory.choose_pool())
-            memory.add(graph)
+            pieces, outputs = _capture_pieces(tape, waits, stream, memory)
         except (RunnerError, torch.OutOfMemoryError) as error:
             raise UnsupportedError(f"cannot capture this model: {describe(error)}") from error
-        random = draws_random(graph, index)
+        random = draws_random(pieces, index)
+    graphs = (piece for piece in pieces if isinstance(piece, torch.cuda.CUDAGraph))
     return CapturedGraph(
-        graph=graph,
+        graph=next(graphs),
+        pieces=tuple(pieces),
         owner=tape,
         buffers=Buffers(
             inputs=tuple(given),
@@ -173,11 +185,51 @@ def capture_tape(
     )
 
 
+def _capture_pieces(
+    tape: _core.Tape, waits: set[int], stream: torch.cuda.Stream, memory: GraphMemory
+) -> tuple[list[Piece], list[torch.Tensor]]:
+    """Graphs of the calls between collectives, these collectives, and the outputs. Before the calls
+    in ``waits`` a replay waits for those that overlap. Run meanwhile, collectives are given what is
+    in the memory of graphs that have not run."""
+    pieces: list[Piece] = []
+    overlapping: list[_core.HeldCall] = []
+    begin = 0
+
+    def capture_until(end: int) -> None:
+        if begin < end:
+            pool = memory.choose_pool()
+            graph, _ = capture_calls(lambda: tape.run_calls(begin, end), stream, pool)
+            memory.add(graph)
+            pieces.append(graph)
+
+    calls = tape.calls
+    for index, call in enumerate(calls):
+        if overlapping and index in waits:
+            capture_until(index)
+            begin = index
+            pieces += [held.wait for held in overlapping]
+            overlapping = []
+        if not call["operator"].startswith(COLLECTIVES):
+            continue
+        capture_until(index)
+        begin = index + 1
+        held = tape.hold_call(index)
+        pieces.append(held.run)
+        overlapping += [held] if call["overlaps"] else []
+        with enter_stream(stream), torch.inference_mode():
+            tape.run_call(index)
+    capture_until(len(calls))
+    pieces += [held.wait for held in overlapping]
+    outputs = tape.outputs()
+    tape.release_outputs()
+    return pieces, outputs
+
+
 def capture_calls(
-    run: Callable[[], list[torch.Tensor]], stream: torch.cuda.Stream, pool: Any = None
-) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
-    """Capture what ``run`` issues on ``stream``; the graph, instantiated, and the outputs. Without
-    ``pool`` it has memory that no other graph uses.
+    run: Callable[[], T], stream: torch.cuda.Stream, pool: Any = None
+) -> tuple[torch.cuda.CUDAGraph, T]:
+    """Capture what ``run`` issues on ``stream``; the graph, instantiated, and what it returns.
+    Without ``pool`` it has memory that no other graph uses.
 
     ``run`` must have run on that stream before. What it raises is passed on, and torch is usable
     afterwards.
@@ -224,10 +276,12 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
             trivial.capture_end()
 
 
-def _rehearse(tape: _core.Tape) -> None:
+def _rehearse(tape: _core.Tape) -> set[int]:
     """Run the tape call by call and refuse what a capture cannot hold. Here that costs an
-    exception; in a capture it would also leave torch half-way through."""
+    exception; in a capture it would also leave torch half-way through. The calls that wait for
+    collectives before them."""
     calls = tape.calls
+    waits = set()
     with forbid_synchronising():
         for index, call in enumerate(calls):
             given = flatten_tensors(tape.arguments(index))
@@ -236,6 +290,8 @@ def _rehearse(tape: _core.Tape) -> None:
                     f"cannot capture this model: the dropout in {describe_place(call)} draws from "
                     "numbers that cuDNN keeps: use nn.Dropout between layers of their own"
                 )
+            if tape.waits_before(index):
+                waits.add(index)
             try:
                 tape.run_call(index)
             except RunnerError as error:
@@ -253,6 +309,7 @@ def _rehearse(tape: _core.Tape) -> None:
                     f"and device ({_find_remedy(call)})"
                 )
     tape.release_outputs()
+    return waits
 
 
 def _find_remedy(call: Mapping[str, Any]) -> str:
@@ -286,14 +343,6 @@ def moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torc
     return bool(device) and any(is_copy or tensor.dim() > 0 for tensor in left)
 
 
-def list_output_slots(outputs: Sequence[int | Sequence[int]]) -> list[int]:
-    """Slots of a call's outputs, lists included; -1 stands for none."""
-    slots: list[int] = []
-    for output in outputs:
-        slots.extend([output] if isinstance(output, int) else output)
-    return [slot for slot in slots if slot >= 0]
-
-
 @contextmanager
 def forbid_synchronising() -> Iterator[None]:
     """Inside, operators that wait for the device raise."""
@@ -317,11 +366,12 @@ def refuse_host_outputs(outputs: Sequence[torch.Tensor], what: str) -> None:
             )
 
 
-def draws_random(graph: torch.cuda.CUDAGraph, device_index: int) -> bool:
-    """Whether a replay of ``graph`` moves torch's generator on. Runs it once."""
+def draws_random(pieces: Sequence[Piece], device_index: int) -> bool:
+    """Whether a replay of them moves torch's generator on. Runs them once."""
     generator = torch.cuda.default_generators[device_index]
     before = generator.get_offset()
-    graph.replay()
+    for piece in pieces:
+        piece.replay() if isinstance(piece, torch.cuda.CUDAGraph) else piece()
     torch.cuda.synchronize()
     return bool(generator.get_offset() != before)
 

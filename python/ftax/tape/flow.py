@@ -15,7 +15,6 @@ import torch
 
 from ftax import _core
 from ftax.steps.writes import find_storage
-from ftax.tape.capture import list_output_slots
 
 # By which other processes have a say. Schemas do not tell.
 COLLECTIVES = ("c10d::", "_c10d_functional::")
@@ -105,6 +104,14 @@ def _find_schema(name: str) -> Any:
         return None
     operator, _, overload = name.partition(".")
     return torch._C._get_schema(operator, overload)
+
+
+def list_output_slots(outputs: Sequence[int | Sequence[int]]) -> list[int]:
+    """Slots of a call's outputs, lists included; -1 stands for none."""
+    slots: list[int] = []
+    for output in outputs:
+        slots.extend([output] if isinstance(output, int) else output)
+    return [slot for slot in slots if slot >= 0]
 
 
 def list_collectives(tape: _core.Tape) -> list[Mapping[str, Any]]:

@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,7 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ftax
 from ftax import _core
-from ftax.steps.collectives import list_groups, make_collectives
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.collectives import list_groups, make_collectives, without_other_ranks
+from ftax.steps.load import load_model
+from ftax.tape import capture
 
 X = (torch.ones(2, 4),)
 
@@ -120,6 +125,39 @@ def test_a_module_that_communicates_is_not_followed() -> None:
 def test_no_cuda_graph_of_it_is_asked_for() -> None:
     with torch.no_grad(), pytest.raises(ftax.InvalidArgumentError, match="CUDA graph"):
         ftax.capture(reduce, X, kind="graph")
+
+
+def test_graphs_stand_between_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overlap(x: Tensor) -> Tensor:
+        y, z = x * 2, x * 3
+        for item in (y, z):
+            dist.all_reduce(item)
+        works = [dist.all_reduce(item, async_op=True) for item in (y, z)]
+        x = x + 1
+        for work in works:
+            assert work is not None
+            work.wait()
+        return y + z + x
+
+    def run_instead(run: Callable[[], object], *rest: object) -> tuple[str, object]:
+        return "graph", run()
+
+    monkeypatch.setattr(capture, "capture_calls", run_instead)
+    with without_other_ranks("it"):
+        tape = Workspace(load_model(ftax.step(overlap, X))).taped.tape
+        waits = set()
+        for index in range(len(tape)):
+            waits |= {index} if tape.waits_before(index) else set()
+            tape.run_call(index)
+        memory: Any = Mock()
+        stream: Any = None
+        pieces, outputs = capture._capture_pieces(tape, waits, stream, memory)
+    names = [getattr(piece, "__name__", piece) for piece in pieces]
+    assert names == ["graph", "run", "run", "run", "run", "graph", "wait", "wait", "graph"]
+    assert torch.equal(outputs[0], overlap(*X))
+    for piece in pieces[1:5]:  # each reduces its own tensor again, with the other ranks
+        assert callable(piece)
+        piece()
 
 
 def test_another_process_group_is_another_call() -> None:

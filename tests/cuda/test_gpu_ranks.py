@@ -1,0 +1,176 @@
+"""Calls that communicate by NCCL: CUDA graphs between collectives."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import ftax
+from support.communicating import Results, run_communicating
+from support.ranks import run_ranks
+
+pytestmark = [pytest.mark.needs_cuda, pytest.mark.usefixtures("alone", "record_at_once")]
+needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    """Of one rank."""
+    device = torch.device("cuda:0")
+    store = dist.HashStore()
+    dist.init_process_group("nccl", store=store, rank=0, world_size=1, device_id=device)
+    yield
+    dist.destroy_process_group()
+
+
+def draw() -> Tensor:
+    return torch.randn(4, 8, device="cuda")
+
+
+def compare(call: Callable[[Tensor], Tensor], fast: ftax.Captured, calls: int = 12) -> bool:
+    return all(torch.equal(call(x), fast(x)) for x in (draw() for _ in range(calls)))
+
+
+def find_kinds(fast: ftax.Captured) -> set[str]:
+    return {program.kind for program in fast.explain().programs}
+
+
+def test_graphs_stand_between_collectives(group: None) -> None:
+    first, second = (nn.Linear(8, 8, device="cuda") for _ in range(2))
+
+    def twice(x: Tensor) -> Tensor:
+        y = first(x).relu()
+        dist.all_reduce(y)
+        work = dist.all_reduce(y, async_op=True)
+        z = x * 2
+        work.wait()
+        return second(y) + z
+
+    with torch.no_grad():
+        fast = ftax.capture(twice, (draw(),))
+        assert compare(twice, fast)
+    assert find_kinds(fast) == {"graph"}
+    assert fast.stats().replayed == 12
+
+
+def test_random_numbers_move_on_across_collectives(group: None) -> None:
+    def drop(x: Tensor) -> Tensor:
+        y = torch.nn.functional.dropout(x, 0.5)
+        dist.all_reduce(y)
+        return torch.nn.functional.dropout(y, 0.5)
+
+    with torch.no_grad():
+        fast, x = ftax.capture(drop, (draw(),)), draw()
+        for seed in range(8):
+            torch.manual_seed(seed)
+            wanted = [drop(x) for _ in range(3)]
+            torch.manual_seed(seed)
+            assert all(torch.equal(item, fast(x)) for item in wanted)
+    assert find_kinds(fast) == {"graph"}
+
+
+def test_a_call_that_is_nothing_but_a_collective(group: None) -> None:
+    def reduce(x: Tensor) -> Tensor:
+        dist.all_reduce(x)
+        return x
+
+    with torch.no_grad():
+        fast = ftax.capture(reduce, (draw(),))
+        assert compare(reduce, fast, 6)
+
+
+def test_a_result_that_is_new_each_time_is_replayed_from_cpp(group: None) -> None:
+    functional = torch.ops._c10d_functional
+
+    def reduce(x: Tensor) -> Tensor:
+        name = dist.group.WORLD.group_name  # type: ignore[union-attr]
+        return functional.wait_tensor(functional.all_reduce(x, "sum", name)) + 1  # type: ignore[no-any-return]
+
+    with torch.no_grad():
+        fast = ftax.capture(reduce, (draw(),))
+        assert compare(reduce, fast, 6)
+        assert find_kinds(fast) == {"tape"}
+        assert "gives a new tensor each time" in str(fast.explain())
+        with pytest.raises(ftax.UnsupportedError, match="write in place"):
+            ftax.capture(reduce, (draw(),), kind="graph")
+
+
+def test_a_group_is_destroyed_before_its_graphs(group: None) -> None:
+    def reduce(x: Tensor) -> Tensor:
+        y = x * 2
+        dist.all_reduce(y)
+        return y
+
+    with torch.no_grad():
+        fast = ftax.capture(reduce, (draw(),))
+        assert compare(reduce, fast, 6)
+        dist.destroy_process_group()
+        device = torch.device("cuda:0")
+        dist.init_process_group(
+            "nccl", store=dist.HashStore(), rank=0, world_size=1, device_id=device
+        )
+        assert compare(reduce, fast, 6)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return run_communicating(tmp_path_factory.mktemp("ranks"), "cuda")
+
+
+@pytest.mark.two_gpus
+@needs_two_gpus
+@pytest.mark.parametrize(
+    ("name", "calls", "kind"),
+    [
+        *(("tensor_parallel", 20, "graph"), ("overlapping", 20, "graph")),
+        *(("functional_sum", 20, "tape"), ("every_kind", 9, "graph"), ("in_a_group", 20, "graph")),
+        *(("ddp", 28, "graph"), ("ddp_with_views", 28, "graph"), ("ddp_with_buffers", 28, "graph")),
+        *(("ddp_that_accumulates", 28, "graph"), ("ddp_of_small_buckets", 28, "graph")),
+        ("a_module_inside_of_ddp", 20, "graph"),
+    ],
+)
+def test_replays_have_the_bits_of_eager(results: Results, name: str, calls: int, kind: str) -> None:
+    for rank in results:
+        assert rank[name]["same"]
+        assert rank[name]["replayed"] == calls
+        assert rank[name]["checked"] >= 3
+        assert rank[name]["kinds"] == [kind]
+
+
+@pytest.mark.two_gpus
+@needs_two_gpus
+def test_ranks_that_go_different_ways_meet(results: Results) -> None:
+    for name in ("one_is_refused", "one_misses_a_guard", "one_checks_more"):
+        assert [rank[name]["same"] for rank in results] == [True, True]
+    replayed = [rank["one_is_refused"]["replayed"] for rank in results]
+    assert replayed == [20, 0]
+
+
+MEASURED = """
+model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8).to(device))
+
+def step(x):
+    loss = model(x).square().mean()
+    loss.backward()
+    return loss.detach()
+
+x = torch.randn(4, 8, device=device)
+step(x), step(x)
+try:
+    ftax.tax(step, (x,))
+except ftax.UnsupportedError as error:
+    print("REFUSED", error)
+step(x)
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.two_gpus
+@needs_two_gpus
+def test_no_rank_waits_where_a_receipt_is_refused(tmp_path: Path) -> None:
+    ended = run_ranks(tmp_path, MEASURED, device="cuda")
+    assert [rank.code for rank in ended] == [0, 0], [rank.output[-2000:] for rank in ended]
+    assert all("REFUSED" in rank.output for rank in ended)
