@@ -1,8 +1,9 @@
-"""Captures of calls that communicate, on two ranks of gloo: their bits, their time, and how the
-other rank ends where one is refused, raises or dies.
+"""Captures of calls that communicate, on two ranks: their bits, their time, and how the other rank
+ends where one is refused, raises or dies. The ranks are of gloo, or on two GPUs of NCCL.
 
 Each training runs 100 steps twice on both ranks, eager and captured, from the same weights, and all
-losses, gradients, weights and buffers are compared. Then both are timed by turns, between barriers.
+losses, gradients, weights and buffers are compared. Then both are timed by turns, between barriers;
+on GPUs also a CUDA graph of the whole call, made by hand, with its collectives inside.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ from record import figure, finish, make_parser, progress
 _RANKS, _STEPS, _TURNS, _CALLS = 2, 100, 9, 20
 _FAULTS = ("is refused", "raises", "dies")
 _LIMIT_S = 60.0
+_TIMEOUT = {"cpu": timedelta(minutes=5), "cuda": timedelta(seconds=15)}  # of a collective
+_WARMUP = 12  # of a graph by hand: DistributedDataParallel settles
 
 Call = Callable[[Tensor], Tensor]
 
@@ -50,9 +54,10 @@ class Net(nn.Module):
 def make_training(width: int, *, accumulates: bool, views: bool) -> tuple[nn.Module, Call]:
     """A whole step with DistributedDataParallel, from weights that are the same each time."""
     torch.manual_seed(0)
-    model = Net(width)
+    model = Net(width).to(find_device())
+    layer_mb = width * width * 4 / 2**20
     wrapped = nn.parallel.DistributedDataParallel(
-        model, bucket_cap_mb=0.01, gradient_as_bucket_view=views
+        model, bucket_cap_mb=0.6 * layer_mb, gradient_as_bucket_view=views
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
@@ -72,7 +77,7 @@ def make_training(width: int, *, accumulates: bool, views: bool) -> tuple[nn.Mod
 def make_tensor_parallel(width: int) -> tuple[nn.Module, Call]:
     """Two layers whose middle is shared out, and one sum of all ranks."""
     torch.manual_seed(dist.get_rank())
-    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(8)))
+    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(8))).to(find_device())
 
     @torch.no_grad()
     def forward(x: Tensor) -> Tensor:
@@ -85,10 +90,42 @@ def make_tensor_parallel(width: int) -> tuple[nn.Module, Call]:
     return model, forward
 
 
+def find_device() -> torch.device:
+    """Of this rank."""
+    on_gpu = dist.get_backend() == "nccl"
+    return torch.device(f"cuda:{dist.get_rank()}" if on_gpu else "cpu")
+
+
+def wait() -> None:
+    """For this rank's device."""
+    if find_device().type == "cuda":
+        torch.cuda.synchronize()
+
+
 def draw(seed: int, width: int) -> Tensor:
     """Rows of this rank."""
     own = torch.Generator().manual_seed(1000 * dist.get_rank() + seed)
-    return torch.randn(8, width, generator=own)
+    return torch.randn(8, width, generator=own).to(find_device())
+
+
+def graph_by_hand(call: Call, x: Tensor) -> Call:
+    """As torch's manual has it."""
+    own, stream = x.clone(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(_WARMUP):
+            call(own)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        result = call(own)
+
+    def replay(x: Tensor) -> Tensor:
+        own.copy_(x)
+        graph.replay()
+        return result.clone()
+
+    return replay
 
 
 def read(model: nn.Module) -> list[Tensor]:
@@ -97,8 +134,8 @@ def read(model: nn.Module) -> list[Tensor]:
     return [item.clone() for item in (*model.parameters(), *model.buffers(), *grads)]
 
 
-def compare(make: Callable[[], tuple[nn.Module, Call]], width: int) -> dict[str, Any]:
-    """Whether a capture has eager's bits, and both times."""
+def compare(make: Callable[..., tuple[nn.Module, Call]], width: int) -> dict[str, Any]:
+    """Whether a capture has eager's bits, and all times."""
     (eager, run_eager), (captured, run) = make(), make()
     fast = ftax.capture(run, (draw(0, width),))
     other = 0
@@ -107,17 +144,23 @@ def compare(make: Callable[[], tuple[nn.Module, Call]], width: int) -> dict[str,
         wanted, found = [run_eager(x), *read(eager)], [fast(x), *read(captured)]
         other += not all(map(torch.equal, wanted, found))
     x = draw(0, width)
-    times: dict[str, list[float]] = {"eager": [], "capture": []}
+    calls: dict[str, Call] = {"eager": run_eager, "capture": fast}
+    if find_device().type == "cuda":
+        calls["by hand"] = graph_by_hand(make()[1], x)
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(_TURNS):
-        for name, call in (("eager", run_eager), ("capture", fast)):
+        for name, call in calls.items():
             dist.barrier()
+            wait()
             begin = time.perf_counter()
             for _ in range(_CALLS):
                 call(x)
+            wait()
             times[name].append((time.perf_counter() - begin) / _CALLS * 1e6)
     stats = fast.stats()
     return {
         "other": other, "replayed": stats.replayed, "checked": stats.checked,
+        "kinds": sorted({program.kind for program in fast.explain().programs}),
         "times_us": {name: statistics.median(values) for name, values in times.items()},
     }  # fmt: skip
 
@@ -148,12 +191,14 @@ def meet_fault(fault: str) -> dict[str, Any]:
         return y * 2
 
     with torch.no_grad():
-        x = torch.ones(8)
+        x = torch.ones(8, device=find_device())
         fast = ftax.capture(call, (x,), on_refusal="eager")
-        wanted = torch.full((8,), 8.0)
+        wanted = torch.full((8,), 8.0, device=x.device)
         right = all(torch.equal(fast(x), wanted) for _ in range(5))
         is_faulty[0] = True
         begin = time.monotonic()
+        # NCCL's watchdog ends the process where a rank is gone.
+        print(json.dumps({"right": right}), flush=True)
         try:
             right &= all(torch.equal(fast(x), wanted) for _ in range(5))
         except (RuntimeError, ValueError):
@@ -161,22 +206,29 @@ def meet_fault(fault: str) -> dict[str, Any]:
     return {"right": right, "ended_s": 0.0}
 
 
-def run_rank(task: str, rank: int, store: str, width: int) -> None:
+def run_rank(task: str, rank: int, store: str, width: int, device: str) -> None:
     """What one process of a group does."""
     torch.set_num_threads(1)
+    if device == "cuda":
+        torch.cuda.set_device(rank)
     dist.init_process_group(
-        "gloo", store=dist.FileStore(store, _RANKS), rank=rank, world_size=_RANKS,
-        timeout=timedelta(minutes=5),
+        "nccl" if device == "cuda" else "gloo", store=dist.FileStore(store, _RANKS), rank=rank,
+        world_size=_RANKS, timeout=_TIMEOUT[device],
+        device_id=torch.device("cuda", rank) if device == "cuda" else None,
     )  # fmt: skip
     found = compare_all(width) if task == "compare" else meet_fault(task)
     print(json.dumps(found), flush=True)
     os._exit(0)  # one process in 50 aborts when it exits with a process group, without ftax too
 
 
-def run_ranks(task: str, width: int) -> dict[str, Any]:
-    """What rank 0 found. Raises if it does not end in time."""
+def run_ranks(task: str, width: int, device: str) -> dict[str, Any]:
+    """What rank 0 found; ``ended_s`` and ``error`` where it was ended. Raises if it does not end in
+    time."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--worker", "--task", task, "--width", str(width)]
+        command = [
+            sys.executable, __file__, "--worker", "--task", task, "--width", str(width),
+            "--device", device,
+        ]  # fmt: skip
         ranks = [
             subprocess.Popen(
                 [*command, "--rank", str(rank), "--store", str(Path(folder, "store"))],
@@ -185,6 +237,9 @@ def run_ranks(task: str, width: int) -> dict[str, Any]:
             for rank in range(_RANKS)
         ]  # fmt: skip
         try:
+            if task in _FAULTS[1:]:
+                ranks[1].wait(600)
+            begin = time.monotonic()
             output, errors = ranks[0].communicate(timeout=600)
         finally:
             for rank in ranks:
@@ -192,7 +247,11 @@ def run_ranks(task: str, width: int) -> dict[str, Any]:
                 rank.wait()
     if not output:
         raise RuntimeError(f"rank 0 of '{task}' found nothing: {errors[-500:]}")
-    return dict(json.loads(output.splitlines()[-1]))
+    found = dict(json.loads(output.splitlines()[-1]))
+    if ranks[0].returncode:
+        reasons = [line for line in errors.splitlines() if "imeout" in line or "Error" in line]
+        found |= {"ended_s": time.monotonic() - begin, "error": (reasons or [errors])[-1][-300:]}
+    return found
 
 
 def main() -> None:
@@ -200,25 +259,37 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--starts", type=int, default=10, help="of each fault")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--at-once", type=int, default=1, help="starts beside each other")
     for name in ("--task", "--store"):
         parser.add_argument(name, default="", help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        run_rank(options.task, options.rank, options.store, options.width)
+        run_rank(options.task, options.rank, options.store, options.width, options.device)
     progress("ranks: bits and times")
-    kinds = run_ranks("compare", options.width)
-    starts: dict[str, list[dict[str, Any]]] = {fault: [] for fault in _FAULTS}
-    for index in range(2 if options.quick else options.starts):
-        for fault, ends in starts.items():
-            progress(f"ranks: start {index + 1} of a rank that {fault}")
-            ends.append(run_ranks(fault, options.width))
+    kinds = run_ranks("compare", options.width, options.device)
+    count = 2 if options.quick else options.starts
+    progress(f"ranks: {count} starts each with a rank that is refused, raises or dies")
+    with ThreadPoolExecutor(options.at_once) as pool:
+        runs = {
+            fault: [
+                pool.submit(run_ranks, fault, options.width, options.device) for _ in range(count)
+            ]
+            for fault in _FAULTS
+        }
+        starts = {fault: [run.result() for run in some] for fault, some in runs.items()}
     figures = [
         figure("steps with other bits", sum(item["other"] for item in kinds.values()), at_most=0),
         *(
             figure(f"{name}, eager over capture",
                    item["times_us"]["eager"] / item["times_us"]["capture"])
             for name, item in kinds.items()
+        ),
+        *(
+            figure(f"{name}, capture over a graph by hand",
+                   item["times_us"]["capture"] / item["times_us"]["by hand"], at_most=1.1)
+            for name, item in kinds.items() if "by hand" in item["times_us"]
         ),
     ]  # fmt: skip
     for fault, ends in starts.items():
