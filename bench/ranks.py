@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +52,18 @@ class Net(nn.Module):
         return self.layers(x)  # type: ignore[no-any-return]
 
 
-def make_training(width: int, *, accumulates: bool, views: bool) -> tuple[nn.Module, Call]:
-    """A whole step with DistributedDataParallel, from weights that are the same each time."""
+def make_training(
+    width: int, *, accumulates: bool = False, views: bool = False, by_hand: bool = False
+) -> tuple[nn.Module, Call]:
+    """A whole step with DistributedDataParallel, from weights that are the same each time.
+    ``by_hand``: torch wants to be told that a graph will be captured."""
     torch.manual_seed(0)
     model = Net(width).to(find_device())
     layer_mb = width * width * 4 / 2**20
     wrapped = nn.parallel.DistributedDataParallel(
         model, bucket_cap_mb=0.6 * layer_mb, gradient_as_bucket_view=views
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True, capturable=by_hand)
 
     def step(x: Tensor) -> Tensor:
         optimizer.zero_grad()
@@ -74,7 +78,7 @@ def make_training(width: int, *, accumulates: bool, views: bool) -> tuple[nn.Mod
     return model, step
 
 
-def make_tensor_parallel(width: int) -> tuple[nn.Module, Call]:
+def make_tensor_parallel(width: int, *, by_hand: bool = False) -> tuple[nn.Module, Call]:
     """Two layers whose middle is shared out, and one sum of all ranks."""
     torch.manual_seed(dist.get_rank())
     model = nn.Sequential(*(nn.Linear(width, width) for _ in range(8))).to(find_device())
@@ -146,7 +150,7 @@ def compare(make: Callable[..., tuple[nn.Module, Call]], width: int) -> dict[str
     x = draw(0, width)
     calls: dict[str, Call] = {"eager": run_eager, "capture": fast}
     if find_device().type == "cuda":
-        calls["by hand"] = graph_by_hand(make()[1], x)
+        calls["by hand"] = graph_by_hand(make(by_hand=True)[1], x)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(_TURNS):
         for name, call in calls.items():
@@ -168,10 +172,10 @@ def compare(make: Callable[..., tuple[nn.Module, Call]], width: int) -> dict[str
 def compare_all(width: int) -> dict[str, Any]:
     """Each kind of call."""
     return {
-        "ddp": compare(lambda: make_training(width, accumulates=False, views=False), width),
-        "ddp, no_sync": compare(lambda: make_training(width, accumulates=True, views=False), width),
-        "ddp, views": compare(lambda: make_training(width, accumulates=False, views=True), width),
-        "tensor parallel": compare(lambda: make_tensor_parallel(width), width),
+        "ddp": compare(partial(make_training, width), width),
+        "ddp, no_sync": compare(partial(make_training, width, accumulates=True), width),
+        "ddp, views": compare(partial(make_training, width, views=True), width),
+        "tensor parallel": compare(partial(make_tensor_parallel, width), width),
     }
 
 

@@ -1,6 +1,5 @@
 #include "tape/held_call.h"
 
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
 namespace ftax {
@@ -16,16 +15,14 @@ void HeldCall::run() {
 }
 
 void HeldCall::wait() {
-  const c10::IValue work = std::exchange(work_, c10::IValue());
-  if (!work.isNone()) wait_for(work);
+  if (const Work work = std::exchange(work_, Work())) work->wait();
 }
 
-c10::IValue find_work(const std::vector<c10::IValue>& results) {
+Work find_work(const std::vector<c10::IValue>& results) {
   if (results.empty()) return {};
   const c10::IValue& last = results.back();
-  return last.isObject() && last.isCustomClass() ? last : c10::IValue();
+  if (!last.isObject() || !last.isCustomClass()) return {};
+  return last.toCustomClass<c10d::Work>();
 }
-
-void wait_for(const c10::IValue& work) { work.toCustomClass<c10d::Work>()->wait(); }
 
 }  // namespace ftax

@@ -5,11 +5,14 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "tape/program.h"
 
 namespace ftax {
+
+using Work = c10::intrusive_ptr<c10d::Work>;
 
 class HeldCall {
  public:
@@ -24,11 +27,11 @@ class HeldCall {
   c10::OperatorHandle op_;
   std::vector<c10::IValue> arguments_;
   bool overlaps_;
-  c10::IValue work_;
+  Work work_;
 };
 
-// c10d's Work among results, which is the last; None for calls that returned without any.
-[[nodiscard]] c10::IValue find_work(const std::vector<c10::IValue>& results);
-void wait_for(const c10::IValue& work);
+// Among the results of a collective it is the last. Null where there is nothing to wait for: NCCL
+// works on the current stream unless it is asked not to.
+[[nodiscard]] Work find_work(const std::vector<c10::IValue>& results);
 
 }  // namespace ftax

@@ -196,10 +196,13 @@ void Tape::call(size_t index) {
 // What follows is called as it was recorded, but waits where it needs the result: never earlier
 // than the call did that was recorded, so that no rank waits for one that waits for it.
 void Tape::take_work(const Call& call) {
-  const c10::IValue work = find_work(stack_);
-  if (work.isNone()) return;  // it is on this stream
-  if (!call.overlaps) return wait_for(work);
-  overlaps_.push_back({work, list_memory(call.arguments, slots_)});
+  const Work work = find_work(stack_);
+  if (!work) return;
+  if (call.overlaps) {
+    overlaps_.push_back({work, list_memory(call.arguments, slots_)});
+  } else {
+    work->wait();
+  }
 }
 
 void Tape::wait_for_memory_of(const Call& call) {
@@ -207,7 +210,7 @@ void Tape::wait_for_memory_of(const Call& call) {
   const auto given = list_memory(call.arguments, slots_);
   std::erase_if(overlaps_, [&](const Overlap& overlap) {
     if (!touches(overlap, given)) return false;
-    wait_for(overlap.work);
+    overlap.work->wait();
     return true;
   });
 }
@@ -216,12 +219,12 @@ bool Tape::waits_before(size_t index) const {
   const Call& call = program_.calls.at(index);
   if (!call.op.has_value()) return !overlaps_.empty();
   const auto given = list_memory(call.arguments, slots_);
-  return std::ranges::any_of(
-      overlaps_, [&](const Overlap& overlap) { return touches(overlap, given); });
+  return std::ranges::any_of(overlaps_,
+                             [&](const Overlap& overlap) { return touches(overlap, given); });
 }
 
 void Tape::wait_for_all() {
-  for (const Overlap& overlap : overlaps_) wait_for(overlap.work);
+  for (const Overlap& overlap : overlaps_) overlap.work->wait();
   overlaps_.clear();
 }
 

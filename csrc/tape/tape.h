@@ -23,7 +23,7 @@ struct StepCost {
 
 // A collective that was called and not waited for, and what memory it may still read or write.
 struct Overlap {
-  c10::IValue work;
+  Work work;
   std::vector<const c10::StorageImpl*> memory;
 };
 

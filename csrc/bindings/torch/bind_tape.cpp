@@ -187,10 +187,8 @@ void bind_tape(py::module_& m) {
       .def_readonly("call_ns", &StepCost::call_ns)
       .def_readonly("release_ns", &StepCost::release_ns);
   py::class_<HeldCall>(m, "HeldCall")
-      .def("run",
-           [](HeldCall& held) { call_held(held, [](HeldCall& call) { call.run(); }); })
-      .def("wait",
-           [](HeldCall& held) { call_held(held, [](HeldCall& call) { call.wait(); }); });
+      .def("run", [](HeldCall& held) { call_held(held, [](HeldCall& call) { call.run(); }); })
+      .def("wait", [](HeldCall& held) { call_held(held, [](HeldCall& call) { call.wait(); }); });
   py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
       .def("bind_inputs", &Tape::bind_inputs, py::arg("inputs"))
       .def("run", &run, "One inference under the caller's grad mode; its outputs.")
