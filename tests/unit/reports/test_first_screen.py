@@ -7,6 +7,7 @@ import pytest
 
 from ftax.instruments.phases import Phase
 from ftax.ladders.receipt import FIRST, Receipt, Unavailable
+from ftax.ladders.skew import CollectiveTime
 from ftax.reports.tables import first_screen
 from ftax.reports.tables.first_screen import draw_receipt_first
 from ftax.reports.terminal import to_text
@@ -198,6 +199,11 @@ def test_an_unresolved_receipt_has_one_reason_first_and_question_marks():
         "! What each layer costs is not resolved: other programs used the CPU in 5 of 6 rounds; "
         "leave the machine alone, or --patience 60 waits until it is quiet. mlp cpu"
     )
+    taken = CollectiveTime(
+        runtime="eager", host="python", calls=1, taken_ns=(1.0,), aligned_ns=(1.0,)
+    )
+    with_ranks = str(replace(make_disturbed(), collectives=(taken,)))
+    assert "leave the machine alone. mlp cpu" in " ".join(with_ranks.split())  # none is patient
     rows = [line.split() for line in text.splitlines() if line.startswith("model glue")]
     assert rows == [["model", "glue", "?", "?"]]
     assert text.count("not resolved") == 1 and "noise" not in text

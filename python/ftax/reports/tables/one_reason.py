@@ -15,7 +15,8 @@ from ftax.ladders.receipt import Receipt
 from ftax.timing.trust import DISTURBED_IN, TOO_FEW, find_disturbance
 
 _MOST_S = 600.0  # that somebody may want to measure for
-_REMEDY = "leave the machine alone, or --patience 60 waits until it is quiet"
+_REMEDY = "leave the machine alone"
+_ALONE = "--patience 60 waits until it is quiet"  # which ranks do not, each for the others
 
 
 def say_reason(found: Receipt) -> tuple[str, ...]:
@@ -49,7 +50,8 @@ def _find_cause(found: Receipt) -> str:
         return f"{interruption}; run it again to the end"
     if disturbance := find_disturbance(warnings):
         rounds = disturbance.removeprefix(DISTURBED_IN).partition(" rounds")[0]
-        return f"other programs used the CPU in{rounds} rounds; {_REMEDY}"
+        remedy = _REMEDY if found.collectives else f"{_REMEDY}, or {_ALONE}"
+        return f"other programs used the CPU in{rounds} rounds; {remedy}"
     lines = [line for line in found.lines if not line.resolved]
     doubts = [found.rungs[0].doubt, *(line.problem or line.doubt for line in lines)]
     doubt = next(filter(None, doubts), "")
