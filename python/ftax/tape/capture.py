@@ -170,9 +170,11 @@ def capture_tape(
         except (RunnerError, torch.OutOfMemoryError) as error:
             raise UnsupportedError(f"cannot capture this model: {describe(error)}") from error
         random = draws_random(pieces, index)
-    graphs = (piece for piece in pieces if isinstance(piece, torch.cuda.CUDAGraph))
+    graphs = [piece for piece in pieces if isinstance(piece, torch.cuda.CUDAGraph)]
+    if not graphs:
+        raise UnsupportedError("cannot capture this model: it does nothing but communicate")
     return CapturedGraph(
-        graph=next(graphs),
+        graph=graphs[0],
         pieces=tuple(pieces),
         owner=tape,
         buffers=Buffers(
@@ -193,16 +195,15 @@ def _capture_pieces(
     in the memory of graphs that have not run."""
     pieces: list[Piece] = []
     overlapping: list[_core.HeldCall] = []
-    begin = 0
+    begin, calls = 0, tape.calls
 
     def capture_until(end: int) -> None:
-        if begin < end:
+        if begin < end or not calls:  # without any a replay does nothing
             pool = memory.choose_pool()
             graph, _ = capture_calls(lambda: tape.run_calls(begin, end), stream, pool)
             memory.add(graph)
             pieces.append(graph)
 
-    calls = tape.calls
     for index, call in enumerate(calls):
         if overlapping and index in waits:
             capture_until(index)
