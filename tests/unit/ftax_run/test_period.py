@@ -10,10 +10,14 @@ LAYER = np.arange(12)
 MODEL = np.concatenate([np.arange(100, 105), np.tile(LAYER, 12)])  # a head, and 12 equal layers
 
 
+def repeat(length: int, count: int) -> Period:
+    return Period(length, tuple(range(0, length * count + 1, length)))
+
+
 @pytest.mark.parametrize(("length", "count"), [(2, 3), (10, 3), (10, 20), (1000, 4), (7, 5000)])
 def test_exact_repetition(length: int, count: int) -> None:
     found = find_period(np.tile(np.arange(length) + 5, count))
-    assert found == Period(length, 0, length * count)
+    assert found == repeat(length, count)
     assert found.count == count
 
 
@@ -70,22 +74,21 @@ def test_a_warm_up_before_and_an_evaluation_after(seed: int) -> None:
     found = find_period(np.concatenate([before, np.tile(step, 50), after]))
     assert found is not None
     assert found.length == 60
-    assert abs(found.first - 400) <= 30
-    assert abs(found.last - 3400) <= 90
+    assert abs(found.starts[0] - 400) <= 30
+    assert abs(found.starts[-1] - 3400) <= 90
     assert 49 <= found.count <= 51
 
 
 @pytest.mark.parametrize("count", [6, 100, 5000])
 def test_a_single_symbol(count: int) -> None:
     found = find_period(np.full(count, 3))
-    assert found == Period(1, 0, count)
-    assert found.count == count
+    assert found == repeat(1, count)
 
 
 def test_the_numbers_may_be_of_any_size() -> None:
     names = np.array([2**63 + 1, 5, 2**64 - 1, 0], dtype=np.uint64)
-    assert find_period(np.tile(names, 10)) == Period(4, 0, 40)
-    assert find_period(np.tile(np.array([-3, 2, -(2**62)]), 10)) == Period(3, 0, 30)
+    assert find_period(np.tile(names, 10)) == repeat(4, 10)
+    assert find_period(np.tile(np.array([-3, 2, -(2**62)]), 10)) == repeat(3, 10)
 
 
 def test_a_long_sequence_is_not_looked_at_as_a_whole() -> None:
@@ -93,3 +96,33 @@ def test_a_long_sequence_is_not_looked_at_as_a_whole() -> None:
     assert found is not None
     assert found.length == 500
     assert found.count >= 200
+
+
+def look_now_and_then(count: int, layers: int, every: int, start: int) -> np.ndarray:
+    """Iterations of a model with equal layers, after some of which the program looks at it."""
+    layer = np.random.default_rng(0).integers(0, 12, 25)
+    model, look = [np.arange(100, 103), *[layer] * layers, np.arange(200, 204)], np.arange(300, 305)
+    pieces: list[np.ndarray] = []
+    for number in range(start, start + count):
+        pieces += [*model, *([look] if number % every == every - 1 else [])]
+    return np.concatenate(pieces)
+
+
+@pytest.mark.parametrize("count", [8, 12, 22, 60])
+@pytest.mark.parametrize("start", [0, 7, 9])
+@pytest.mark.parametrize("layers", [12, 24])
+def test_a_look_now_and_then_is_part_of_an_iteration(count: int, start: int, layers: int) -> None:
+    symbols = look_now_and_then(count, layers, 10, start)
+    found = find_period(symbols)
+    assert found is not None
+    assert found.length == 25 * layers + 7
+    assert found.count >= count - 1
+    lengths = np.diff(found.starts).tolist()
+    assert {*lengths} <= {found.length, found.length + 5}  # without a look, and with it
+    assert lengths.count(found.length + 5) >= len(lengths) // 10 - 1
+
+
+def test_what_comes_more_often_makes_iterations_of_several() -> None:
+    found = find_period(look_now_and_then(60, 12, 3, 0))
+    assert found is not None
+    assert (found.length, found.count) == (3 * 307 + 5, 20)

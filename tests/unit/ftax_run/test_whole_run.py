@@ -146,3 +146,20 @@ def test_a_gpu_that_nothing_is_recorded_of(tmp_path: Path, monkeypatch: pytest.M
     text = "\n".join(describe(watch([sys.executable, str(program)], 1000)))
     assert "uses a GPU, and its driver did not load what records it: another profiler" in text
     assert "No work on a GPU was seen" in text
+
+
+def test_a_driver_that_loads_its_library_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvidia-uvm").touch()
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, time\n"
+        f"file = open({str(tmp_path / 'nvidia-uvm')!r})\n"
+        "time.sleep(2)\n"
+        "open(f\"{os.environ['FTAX_RUN_FOLDER']}/{os.getpid()}-1.activity\", 'w').close()\n"
+        "time.sleep(1)\n"
+    )
+    monkeypatch.setattr("ftax_run.watcher._ASK_EVERY", 20)
+    account = watch([sys.executable, str(program)], 1000)
+    assert [process.problem for process in account.processes] == [""]

@@ -1,4 +1,9 @@
-"""The iteration of a program, found in the order of what it gives its device."""
+"""The iteration of a program, found in the order of what it gives its device.
+
+Programs do something more now and then, such as a look at the loss in each tenth iteration. So a
+few iterations may be a little longer than the others. Layers may not: what stands before the first
+of equal layers and after the last is much beside a layer, or it comes often.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,35 @@ import numpy as np
 
 _LEAST_COUNT = 3  # iterations, before it is called one
 _MOST_WORK = 1 << 17  # that is looked at
+_LEAST_SCORE = 0.6
+_OF_BEST = 0.8  # of the best lag's score
+_MOST_LAGS = 32  # that are tried
+_LEAST_SIZE = 0.9  # of that of the longest
+_SAME_AS_WELL = 0.02  # that a shorter iteration may have less of the same
+_SAME = 0.8  # of an iteration's pieces are those of others
+_COMPARED = 8  # iterations, to find a usual one
+_MORE, _MOST_MORE = 0.02, 64  # as a share, and pieces, by which one may be longer or shorter
+_SAME_BESIDE = 0.9  # of the pieces beside what is more
+_MOST_OTHERS = 0.2  # of the iterations are such
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """``length`` pieces of work that come again and again from ``first`` up to ``last``."""
+    """``length`` pieces of work that come again and again; ``starts`` are where each iteration
+    begins, and the end of the last."""
 
     length: int
-    first: int
-    last: int
+    starts: tuple[int, ...]
 
     @property
     def count(self) -> int:
         """Whole iterations."""
-        return (self.last - self.first) // self.length
+        return len(self.starts) - 1
+
+    @property
+    def size(self) -> int:
+        """Of all iterations, in pieces of work."""
+        return self.starts[-1] - self.starts[0]
 
 
 def find_period(symbols: np.ndarray) -> Period | None:
@@ -30,18 +50,29 @@ def find_period(symbols: np.ndarray) -> Period | None:
     symbols = symbols[:_MOST_WORK]
     if len(symbols) < 2 * _LEAST_COUNT:
         return None
-    scores = _score_lags(symbols)
+    found = []
+    for length in _list_lags(symbols):
+        stretch = _find_longest(symbols, length)
+        if stretch is not None:
+            found.append(_extend(symbols, length, *stretch))
+    most = max((period.size * same for period, same in found), default=0.0)
+    long = [(period, same) for period, same in found if period.size * same > _LEAST_SIZE * most]
+    best = max((same for _, same in long), default=0.0)
+    return next((period for period, same in long if same >= best - _SAME_AS_WELL), None)
+
+
+def _list_lags(symbols: np.ndarray) -> list[int]:
+    """After how many pieces the same may come again, the shortest first."""
     most = len(symbols) // _LEAST_COUNT
-    scores = scores[1 : most + 1]
-    if not len(scores) or scores.max() < 0.6:
-        return None
-    # Of a model with equal layers, a layer repeats nearly as well as the whole.
-    length = int(np.argmax(scores >= scores.max() - 0.02)) + 1
-    found = _find_longest(symbols, length)
-    if found is None:
-        return None
-    first, last = found
-    return Period(length, first, last)
+    scores = _score_lags(symbols)[: most + 2]
+    best = scores[1 : most + 1].max(initial=0.0)
+    if best < _LEAST_SCORE:
+        return []
+    is_peak = np.concatenate([[False], scores[1:-1] >= np.maximum(scores[:-2], scores[2:])])
+    is_peak[1] = True
+    lags = np.flatnonzero(is_peak & (scores[:-1] >= max(_LEAST_SCORE, _OF_BEST * best)))
+    likely = lags[np.argsort(-scores[lags].round(2), kind="stable")][:_MOST_LAGS]
+    return sorted(likely.tolist())
 
 
 def _score_lags(symbols: np.ndarray) -> np.ndarray:
@@ -58,11 +89,12 @@ def _score_lags(symbols: np.ndarray) -> np.ndarray:
 
 
 def _find_longest(symbols: np.ndarray, length: int) -> tuple[int, int] | None:
+    """From where to where pieces are the same that much later."""
     same = symbols[:-length] == symbols[length:]
     # A piece may differ now and then, an iteration not as a whole.
     sums = np.concatenate([[0], np.cumsum(same)])
     width = min(length, len(same))
-    good = (sums[width:] - sums[:-width]) >= 0.8 * width
+    good = (sums[width:] - sums[:-width]) >= _SAME * width
     edges = np.flatnonzero(np.diff(np.concatenate([[False], good, [False]])))
     runs = edges.reshape(-1, 2)
     if not len(runs):
@@ -70,3 +102,61 @@ def _find_longest(symbols: np.ndarray, length: int) -> tuple[int, int] | None:
     first, end = max(runs.tolist(), key=lambda run: run[1] - run[0])
     last = min(end - 1 + width + length, len(symbols))
     return (first, last) if (last - first) // length >= _LEAST_COUNT else None
+
+
+def _extend(symbols: np.ndarray, length: int, first: int, last: int) -> tuple[Period, float]:
+    """The iterations from ``first`` to ``last``, and in both directions beyond; and the share of
+    pieces that are the same in all."""
+    regular = list(range(first, last + 1, length))
+    rows = symbols[first : regular[-1]].reshape(-1, length)
+    usual = _find_usual(rows)
+    same = float(np.count_nonzero(rows == usual))
+    after, same_after = _go_on(symbols, usual, regular[-1])
+    turned, same_before = _go_on(symbols[::-1], usual[::-1], len(symbols) - first)
+    before = [len(symbols) - place for place in reversed(turned)]
+    found = (*before, *regular, *after)
+    others = np.count_nonzero(np.diff(found) != length)
+    if others > 1 + _MOST_OTHERS * len(found):
+        found = tuple(regular)
+    else:
+        same += same_before + same_after
+    return Period(length, found), same / (len(found) - 1) / length
+
+
+def _find_usual(rows: np.ndarray) -> np.ndarray:
+    """The row that is most like the others: any may have something else in it."""
+    some = rows[:: max(1, len(rows) // _COMPARED)]
+    alike = [np.count_nonzero(some == row) for row in some]
+    usual: np.ndarray = some[int(np.argmax(alike))]
+    return usual
+
+
+def _go_on(symbols: np.ndarray, usual: np.ndarray, end: int) -> tuple[list[int], float]:
+    """Where one iteration after the other ends, from the end of one, and how much is the same."""
+    ends, total = [], 0.0
+    while (found := _find_end(symbols, usual, end)) is not None:
+        end, same = found
+        ends.append(end)
+        total += same
+    return ends, total
+
+
+def _find_end(symbols: np.ndarray, usual: np.ndarray, start: int) -> tuple[int, float] | None:
+    """Of the iteration that begins at ``start``, and how many of its pieces are the usual ones;
+    None if none begins there."""
+    length = len(usual)
+    pieces = symbols[start : start + length]
+    if len(pieces) < length:
+        return None
+    same = pieces == usual
+    if same.mean() >= _SAME:
+        return start + length, float(same.sum())
+    before = np.concatenate([[0], np.cumsum(same)])  # of each place how many are the same before it
+    most, end = _SAME_BESIDE * length, None
+    slack = min(int(_MORE * length), _MOST_MORE)
+    for more in range(-slack, min(slack, len(symbols) - start - length) + 1):
+        moved = symbols[start + more :][:length] == usual
+        after = np.concatenate([np.cumsum(moved[::-1])[::-1], [0]])
+        if (before + after).max() > most:
+            most, end = float((before + after).max()), start + length + more
+    return None if end is None else (end, most)

@@ -37,6 +37,10 @@ _MOST_WAITING = 1 << 20  # samples of an iteration that has not ended
 _MOST_KINDS = 32  # of iterations that are kept apart
 _MOST_ENDED = 200  # processes without a device
 _MOST_KEYS = 1000  # of stacks and lines that are kept apart
+_UNRECORDED = (
+    "process {pid} uses a GPU, and its driver did not load what records it: another profiler "
+    "(nsys, ncu) is in its place, or the process was started without the environment of its parent"
+)
 
 
 @dataclass(slots=True)
@@ -54,6 +58,7 @@ class Process:
     marks: MarkReader | None = None
     first_ns: int = 0
     indices: list[int] = field(default_factory=list)  # by which the sampler names it
+    uses_gpu: bool = False  # which was asked while no driver had written anything
 
     @property
     def into_c(self) -> np.ndarray:
@@ -93,6 +98,8 @@ class Watcher:
         for process in self._processes.values():
             if process.last_window is not None:
                 process.account.timeline = draw_iterations(process.last_window, self.places)
+            if process.uses_gpu and process.reader is None and not process.account.problem:
+                process.account.problem = _UNRECORDED.format(pid=process.account.pid)
         found = [
             process.account
             for process in self._processes.values()
@@ -122,7 +129,8 @@ class Watcher:
         least."""
         ended = [item for pid, item in self._processes.items() if pid not in alive]
         without = [item for item in ended if not item.reader]
-        known = [item for item in without if item.python or item.account.problem]
+        known = [item for item in without
+                 if item.python or item.account.problem or item.uses_gpu]  # fmt: skip
         known.sort(key=lambda item: -item.account.host.total)
         kept = {item.account.pid for item in known[:_MOST_ENDED]}
         for process in without:
@@ -131,14 +139,10 @@ class Watcher:
                 (self._folder / f"{pid}.marks").unlink(missing_ok=True)
 
     def _find_unrecorded(self) -> None:
+        """Those whose drivers have loaded nothing of ours, or do so just now: the end tells."""
         for pid, process in self._processes.items():
-            account = process.account
-            if process.reader is None and not account.problem and uses_gpu(pid):
-                account.problem = (
-                    f"process {pid} uses a GPU, and its driver did not load what records it: "
-                    "another profiler (nsys, ncu) is in its place, or the process was started "
-                    "without the environment of its parent"
-                )
+            if process.reader is None and not process.uses_gpu:
+                process.uses_gpu = uses_gpu(pid)
 
     def _look_at(self, process: Process) -> None:
         """Sample it as soon as it is Python. What says now that it cannot be is asked again: its
@@ -149,7 +153,7 @@ class Watcher:
             return
         if identity != process.identity:  # a new one, or it has become another program
             process.identity, process.python, process.tries = identity, None, 0
-            account.problem = ""
+            account.problem, process.uses_gpu = "", False
         if process.python or process.tries == _TRIES:
             return
         process.tries += 1

@@ -216,15 +216,16 @@ def find_iterations(recorded: Recorded, device: np.ndarray) -> tuple[np.ndarray,
     ends = np.maximum.accumulate(device["end"].astype(np.int64))
     waits = begins - np.concatenate([begins[:1], ends[:-1]])
     first = int(np.argmax(np.median(_fold(waits, period), axis=0)))  # after the longest wait
-    bounds = np.maximum.accumulate(begins[period.first : period.last][first :: period.length])
+    places = np.array(period.starts) + first
+    bounds = np.maximum.accumulate(begins)[places[places < len(begins)]]
     usual = [_find_most(column) for column in _fold(device["symbol"], period).T]
     return bounds, Counter(recorded.names.get(symbol, "?") for symbol in usual)
 
 
 def _fold(values: np.ndarray, period: Period) -> np.ndarray:
-    """A row an iteration."""
-    whole = values[period.first :][: period.count * period.length]
-    return whole.reshape(period.count, period.length)
+    """A row an iteration, of the usual length."""
+    places = np.array(period.starts[:-1])[:, None] + np.arange(period.length)
+    return values[np.minimum(places, len(values) - 1)]
 
 
 def _find_most(values: np.ndarray) -> int:
