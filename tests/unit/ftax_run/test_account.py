@@ -84,6 +84,8 @@ def test_a_file_that_is_not_there() -> None:
         (make_window(), "Host-bound: the device idles 60 % of the time, most for C++ below"),
         (make_window(WAIT), "Waiting for input: the device idles 60 %"),
         (make_window(idle=1e4), "Device-bound: the device is never kept waiting"),
+        (make_window(idle=4.5e5), "Device-bound: the device idles 10 % of the time, most for C++"),
+        (make_window(WAIT, idle=1e6), "Device-bound: the device idles 20 % of the time, most for"),
     ],
 )
 def test_the_first_sentence(window: Window, words: str) -> None:

@@ -8,6 +8,7 @@ from ftax_run.findings import Findings, Line, find
 from ftax_run.frames import name_place
 from ftax_run.window import Window
 
+_LEAST_IDLE = 0.25  # of the time, of a device that the host bounds
 _MOST_LINES = 10
 _MOST_OTHERS = 4
 _MOST_SILENT = 3  # turns without a launch, at the end, that need no word
@@ -41,6 +42,8 @@ def name_verdict(window: Window) -> str:
         return f"Device-bound: the device is never kept waiting{gaps}; look at its kernels"
     top = max(hosts, key=lambda cause: hosts[cause])
     kind = "Waiting for input" if top == WAIT else "Host-bound"
+    if sum(hosts.values()) < _LEAST_IDLE * window.wall:
+        kind = "Device-bound"
     where = ""
     if lines := window.sum_lines().list_largest(1):
         where = f"; look first at {name_place(lines[0][0])}"
