@@ -24,7 +24,7 @@ from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError, describe
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.loaded import LoadedModel
-from ftax.tape.flow import COLLECTIVES, list_output_slots
+from ftax.tape.flow import COLLECTIVES, list_collectives, list_output_slots
 from ftax.tape.recording import describe_place
 from ftax.tape.tape import Taped, preserve_state, seed_checks
 from ftax.timing.candidate import Buffers
@@ -193,12 +193,17 @@ def _capture_pieces(
     """Graphs of the calls between collectives, these collectives, and the outputs. Before the calls
     in ``waits`` a replay waits for those that overlap. Run meanwhile, collectives are given what is
     in the memory of graphs that have not run."""
+    calls = tape.calls
+    if not list_collectives(tape):
+        graph, outputs = capture_calls(tape.run, stream, memory.choose_pool())
+        memory.add(graph)
+        return [graph], outputs
     pieces: list[Piece] = []
     overlapping: list[_core.HeldCall] = []
-    begin, calls = 0, tape.calls
+    begin = 0
 
     def capture_until(end: int) -> None:
-        if begin < end or not calls:  # without any a replay does nothing
+        if begin < end:
             pool = memory.choose_pool()
             graph, _ = capture_calls(lambda: tape.run_calls(begin, end), stream, pool)
             memory.add(graph)
