@@ -113,6 +113,7 @@ def test_a_function_that_returns_nothing_is_checked_by_what_its_modules_give():
     assert list_names(tax(serve, tokenize(TEXT))) == WHOLE_LADDER
 
 
+@pytest.mark.timing
 def test_python_outside_of_torch_is_timed_and_told_from_the_first_step_down():
     # A second and a half: it is timed after the rounds, for a second. A line that noise hides is
     # not divided, so beside a neighbour there may be none (test_lines.py).
