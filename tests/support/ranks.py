@@ -1,4 +1,5 @@
-"""Runs a script in two processes that form a process group: of gloo, or of NCCL on two GPUs."""
+"""Runs a script in two processes that form a process group: of gloo, on CPUs or one GPU, or of NCCL
+on two GPUs."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ import torch.distributed as dist
 from torch import nn
 import ftax
 
-rank, on_gpu = int(sys.argv[1]), sys.argv[3] == "cuda"
-device = torch.device(f"cuda:{rank}" if on_gpu else "cpu")
-if on_gpu:
+rank, backend = int(sys.argv[1]), sys.argv[4]
+device = torch.device(sys.argv[3], rank if backend == "nccl" else 0)
+if device.type == "cuda":
     torch.cuda.set_device(device)
 dist.init_process_group(
-    "nccl" if on_gpu else "gloo", device_id=device if on_gpu else None,
+    backend, device_id=device if backend == "nccl" else None,
     store=dist.FileStore(sys.argv[2], 2), rank=rank, world_size=2,
     timeout=datetime.timedelta(seconds=120),
 )
@@ -51,7 +52,12 @@ class Ended:
 
 
 def run_ranks(
-    folder: Path, script: str, *, limit_s: float = 300, device: str = "cpu"
+    folder: Path,
+    script: str,
+    *,
+    limit_s: float = 300,
+    device: str = "cpu",
+    backend: str = "gloo",
 ) -> list[Ended]:
     """How two ranks of this script ended, which has `rank`, `device`, `end` and `dist`. A rank that
     does not end within the limit is killed, and its code is negative."""
@@ -60,7 +66,8 @@ def run_ranks(
     outputs = [folder / f"rank{rank}.txt" for rank in range(2)]
     processes = []
     for rank, output in enumerate(outputs):
-        command = [sys.executable, str(path), str(rank), str(folder / "store"), device]
+        command = [sys.executable, str(path), str(rank), str(folder / "store")]
+        command += [device, backend]
         with output.open("w", encoding="utf-8") as file:
             processes.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT))
     deadline = time.monotonic() + limit_s
