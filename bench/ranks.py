@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import ftax
-from record import figure, finish, make_parser, progress
+from record import Figure, figure, finish, make_parser, progress
 
 _RANKS, _STEPS, _TURNS, _CALLS = 2, 100, 9, 20
 _FAULTS = ("is refused", "raises", "dies")
@@ -274,6 +274,7 @@ def main() -> None:
         run_rank(options.task, options.rank, options.store, options.width, options.device)
     progress("ranks: bits and times")
     kinds = run_ranks("compare", options.width, options.device)
+    finish(__file__, options, list_compared(kinds), raw=kinds)
     count = 2 if options.quick else options.starts
     progress(f"ranks: {count} starts each with a rank that is refused, raises or dies")
     with ThreadPoolExecutor(options.at_once) as pool:
@@ -284,19 +285,7 @@ def main() -> None:
             for fault in _FAULTS
         }
         starts = {fault: [run.result() for run in some] for fault, some in runs.items()}
-    figures = [
-        figure("steps with other bits", sum(item["other"] for item in kinds.values()), at_most=0),
-        *(
-            figure(f"{name}, eager over capture",
-                   item["times_us"]["eager"] / item["times_us"]["capture"])
-            for name, item in kinds.items()
-        ),
-        *(
-            figure(f"{name}, capture over a graph by hand",
-                   item["times_us"]["capture"] / item["times_us"]["by hand"], at_most=1.1)
-            for name, item in kinds.items() if "by hand" in item["times_us"]
-        ),
-    ]  # fmt: skip
+    figures = []
     for fault, ends in starts.items():
         figures += [
             figure(f"one rank {fault}: starts with wrong results",
@@ -304,7 +293,21 @@ def main() -> None:
             figure(f"one rank {fault}: the other ends, latest",
                    max(item["ended_s"] for item in ends), "s", at_most=_LIMIT_S),
         ]  # fmt: skip
-    finish(__file__, options, figures, raw={"kinds": kinds, "starts": starts})
+    finish(__file__, options, figures, raw=starts)
+
+
+def list_compared(kinds: dict[str, dict[str, Any]]) -> list[Figure]:
+    """Bits and times of each kind of call."""
+    figures = [
+        figure("steps with other bits", sum(item["other"] for item in kinds.values()), at_most=0)
+    ]
+    for name, item in kinds.items():
+        times = item["times_us"]
+        figures.append(figure(f"{name}, eager over capture", times["eager"] / times["capture"]))
+        if "by hand" in times:
+            ratio = times["capture"] / times["by hand"]
+            figures.append(figure(f"{name}, capture over a graph by hand", ratio, at_most=1.1))
+    return figures
 
 
 if __name__ == "__main__":
