@@ -3,8 +3,8 @@
 Each model of the zoo runs in a loop as people write it: a loss outside of the module, gradients of
 two batches added up, GradScaler, clipping, AdamW. The loop runs with the module and with its
 capture, from the same weights and random numbers; all losses, gradients, weights and buffers are
-compared, also of two loops without a capture. Then forward and backward are timed by turns; on a GPU beside those of
-`torch.cuda.make_graphed_callables`, and of two CUDA graphs as they are made by hand.
+compared, also of two loops without a capture. Then forward and backward are timed by turns; on a
+GPU beside those of `torch.cuda.make_graphed_callables`, and of two CUDA graphs made by hand.
 """
 
 from __future__ import annotations
