@@ -126,3 +126,30 @@ def test_what_comes_more_often_makes_iterations_of_several() -> None:
     found = find_period(look_now_and_then(60, 12, 3, 0))
     assert found is not None
     assert (found.length, found.count) == (3 * 307 + 5, 20)
+
+
+@pytest.mark.parametrize(
+    ("symbols", "length"),
+    [
+        (np.concatenate([*[np.arange(20)] * 50, [999], *[np.arange(20)] * 50]), 20),
+        (np.concatenate([*[np.arange(20)] * 50, np.arange(19), *[np.arange(20)] * 50]), 20),
+        (np.concatenate([*[np.arange(40)] * 50, np.arange(1000, 1040), *[np.arange(40)] * 50]), 40),
+        (np.tile([*range(100, 130), *[*LAYER] * 48, *range(200, 210)], 8), 616),
+        (np.append(np.tile([0, 1], 500), 2), 2),
+        (np.append(np.tile([0, 1, 1, 0, 1], 200), 2), 5),
+    ],
+    ids=["one more", "one less", "another one", "many layers", "two names", "few names"],
+)  # fmt: skip
+def test_one_thing_that_is_other_changes_no_length(symbols: np.ndarray, length: int) -> None:
+    found = find_period(symbols)
+    assert found is not None
+    assert found.length == length
+    assert found.size > 0.45 * len(symbols)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_iterations_of_hardly_any_of_the_work_are_none(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    step = random.permutation(30) + 10_000
+    symbols = np.concatenate([random.permutation(3000), *[step] * 5, random.permutation(3000)])
+    assert find_period(symbols) is None

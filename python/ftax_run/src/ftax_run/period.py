@@ -7,6 +7,7 @@ of equal layers and after the last is much beside a layer, or it comes often.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +15,15 @@ import numpy as np
 _LEAST_COUNT = 3  # iterations, before it is called one
 _MOST_WORK = 1 << 17  # that is looked at
 _LEAST_SCORE = 0.6
+_LEAST_SHARE = 0.1  # of all work is in iterations
+_FEW_NAMES = 16  # for which lags are scored exactly
 _OF_BEST = 0.8  # of the best lag's score
 _MOST_LAGS = 32  # that are tried
 _LEAST_SIZE = 0.9  # of that of the longest
 _SAME_AS_WELL = 0.02  # that a shorter iteration may have less of the same
 _SAME = 0.8  # of an iteration's pieces are those of others
 _COMPARED = 8  # iterations, to find a usual one
-_MORE, _MOST_MORE = 0.02, 64  # as a share, and pieces, by which one may be longer or shorter
+_MORE, _MOST_MORE = 0.06, 64  # as a share, and pieces, by which one may be longer or shorter
 _SAME_BESIDE = 0.9  # of the pieces beside what is more
 _MOST_OTHERS = 0.2  # of the iterations are such
 
@@ -58,7 +61,9 @@ def find_period(symbols: np.ndarray) -> Period | None:
     most = max((period.size * same for period, same in found), default=0.0)
     long = [(period, same) for period, same in found if period.size * same > _LEAST_SIZE * most]
     best = max((same for _, same in long), default=0.0)
-    return next((period for period, same in long if same >= best - _SAME_AS_WELL), None)
+    least = _LEAST_SHARE * len(symbols)
+    alike = (period for period, same in long if same >= best - _SAME_AS_WELL)
+    return next((period for period in alike if period.size >= least), None)
 
 
 def _list_lags(symbols: np.ndarray) -> list[int]:
@@ -72,7 +77,15 @@ def _list_lags(symbols: np.ndarray) -> list[int]:
     is_peak[1] = True
     lags = np.flatnonzero(is_peak & (scores[:-1] >= max(_LEAST_SCORE, _OF_BEST * best)))
     likely = lags[np.argsort(-scores[lags].round(2), kind="stable")][:_MOST_LAGS]
-    return sorted(likely.tolist())
+    return [lag for lag in sorted(likely.tolist()) if not _is_other(lag, likely, scores)]
+
+
+def _is_other(lag: int, lags: np.ndarray, scores: np.ndarray) -> bool:
+    """Whether it is several times one that is as good, or a little beside a better one."""
+    parts = lags[(lags < lag) & (lag % lags == 0)]
+    beside = lags[np.abs(lags - lag) <= min(int(_MORE * lag), _MOST_MORE)]
+    is_several = bool((scores[parts] >= scores[lag] - _SAME_AS_WELL).any())
+    return is_several or bool(scores[beside].max() > scores[lag])
 
 
 def _score_lags(symbols: np.ndarray) -> np.ndarray:
@@ -80,12 +93,16 @@ def _score_lags(symbols: np.ndarray) -> np.ndarray:
     _, numbers = np.unique(symbols, return_inverse=True)
     count = len(symbols)
     size = 1 << (2 * count - 1).bit_length()
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(8, numbers.max() + 1))
+    names = int(numbers.max()) + 1
+    if names <= _FEW_NAMES:
+        signs = np.eye(names)
+    else:  # products of the signs of equal names are 1, of others 0 on average
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(8, names)) / math.sqrt(8)
     total = np.zeros(count)
-    for row in signs:  # a random sign a name: products of equal names are 1, of others 0 on average
+    for row in signs:
         spectrum = np.fft.rfft(row[numbers], size)
         total += np.fft.irfft(spectrum * spectrum.conj(), size)[:count]
-    return total / len(signs) / np.arange(count, 0, -1)
+    return total / np.arange(count, 0, -1)
 
 
 def _find_longest(symbols: np.ndarray, length: int) -> tuple[int, int] | None:
