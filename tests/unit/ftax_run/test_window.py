@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from ftax_run import records
 from ftax_run.account import Account, ProcessAccount
-from ftax_run.activities import KERNEL
+from ftax_run.activities import KERNEL, RECORD
 from ftax_run.causes import GAP, SYNC
 from ftax_run.frames import Place, Places
 from ftax_run.report import describe
+from ftax_run.sampler import SAMPLE
 from ftax_run.window import Recorded, Window, analyse
 
 STREAMS = Path(__file__).parent / "streams"
@@ -150,6 +151,32 @@ def test_time_in_collectives() -> None:
     chosen = recorded.records[kernels & (recorded.records["symbol"] == symbol)]
     every = float((chosen["end"] - chosen["start"]).sum())
     assert 0.5 * every < window.collectives <= every
+
+
+def test_a_look_in_each_tenth_iteration() -> None:
+    """Iterations of 101 kernels of 10 us in a row, and 490 us of waiting; 3 kernels for a look."""
+    layer = np.random.default_rng(0).integers(10, 20, 8)
+    model, look = [1, 2, *[*layer] * 12, 3, 4, 5], [7, 8, 9]
+    symbols, starts, at = [], [], 0
+    for number in range(31):
+        for symbol in (*model, *(look if number % 10 == 9 else [])):
+            symbols.append(symbol)
+            starts.append(at)
+            at += 10_000
+        at += 490_000
+    device = np.zeros(len(symbols), dtype=RECORD)  # which end within the last iteration
+    device["kind"], device["symbol"], device["start"] = KERNEL, symbols, starts
+    device["end"] = device["start"] + 10_000
+    device["correlation"] = np.arange(len(device))
+    names = {number: str(number) for number in range(20)}
+    recorded = Recorded(7, 0, at, device[:-60], names, np.empty(0, SAMPLE), np.zeros(256, bool),
+                        np.empty(0, int))  # fmt: skip
+    window = analyse(recorded, Known({}))
+    assert window is not None
+    assert window.kinds.total() == len(model)
+    assert window.count >= 28
+    assert window.wall / window.count == pytest.approx(1.5e6 + 3000, rel=0.002)
+    assert window.busy / window.count == pytest.approx(1.01e6 + 3000, rel=0.002)
 
 
 def test_nothing_on_the_device_is_no_window() -> None:

@@ -217,7 +217,12 @@ def find_iterations(recorded: Recorded, device: np.ndarray) -> tuple[np.ndarray,
     waits = begins - np.concatenate([begins[:1], ends[:-1]])
     first = int(np.argmax(np.median(_fold(waits, period), axis=0)))  # after the longest wait
     places = np.array(period.starts) + first
-    bounds = np.maximum.accumulate(begins)[places[places < len(begins)]]
+    places = places[places < len(begins)]
+    # In an iteration that has more, the wait may come that much later.
+    more = int(np.abs(np.diff(period.starts) - period.length).max())
+    near = np.clip(places[:, None] + np.arange(-more, more + 1), 0, len(begins) - 1)
+    places = near[np.arange(len(places)), np.argmax(waits[near], axis=1)]
+    bounds = np.maximum.accumulate(begins)[places]
     usual = [_find_most(column) for column in _fold(device["symbol"], period).T]
     return bounds, Counter(recorded.names.get(symbol, "?") for symbol in usual)
 
