@@ -227,7 +227,7 @@ def list_figures(parts: dict[str, dict[str, Any]]) -> list[Any]:
         figure("models that are refused", len(parts) - len(taken)),
         figure("models with other bits than eager's, where eager repeats its own",
                sum(p["other"] > 0 and not p.get("other_in_eager") for p in taken), at_most=0),
-        figure("models of which eager does not repeat its bits",
+        figure("models whose bits eager does not repeat",
                sum(p.get("other_in_eager", 0) > 0 for p in taken)),
         figure("steps that were replays, least", min(p["replayed"] for p in taken), "of 100"),
         figure("eager over capture, median model", statistics.median(ratios)),

@@ -99,7 +99,7 @@ def test_a_long_sequence_is_not_looked_at_as_a_whole() -> None:
 
 
 def look_now_and_then(count: int, layers: int, every: int, start: int) -> np.ndarray:
-    """Iterations of a model with equal layers, after some of which the program looks at it."""
+    """Iterations of a model with equal layers; after some the program looks at it."""
     layer = np.random.default_rng(0).integers(0, 12, 25)
     model, look = [np.arange(100, 103), *[layer] * layers, np.arange(200, 204)], np.arange(300, 305)
     pieces: list[np.ndarray] = []

@@ -16,7 +16,7 @@ from ftax.timing.trust import DISTURBED_IN, TOO_FEW, find_disturbance
 
 _MOST_S = 600.0  # that somebody may want to measure for
 _REMEDY = "leave the machine alone"
-_ALONE = "--patience 60 waits until it is quiet"  # which ranks do not, each for the others
+_OR_WAIT = "--patience 60 waits until it is quiet"  # which ranks do not, each for the others
 
 
 def say_reason(found: Receipt) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def _find_cause(found: Receipt) -> str:
         return f"{interruption}; run it again to the end"
     if disturbance := find_disturbance(warnings):
         rounds = disturbance.removeprefix(DISTURBED_IN).partition(" rounds")[0]
-        remedy = _REMEDY if found.collectives else f"{_REMEDY}, or {_ALONE}"
+        remedy = _REMEDY if found.collectives else f"{_REMEDY}, or {_OR_WAIT}"
         return f"other programs used the CPU in{rounds} rounds; {remedy}"
     lines = [line for line in found.lines if not line.resolved]
     doubts = [found.rungs[0].doubt, *(line.problem or line.doubt for line in lines)]
