@@ -105,6 +105,7 @@ def make_by_hand(module: nn.Module, loaded: LoadedModel) -> Callable[[], object]
         return [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
 
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())  # which has to make the copy of the module first
     with torch.cuda.stream(side):
         for _ in range(3):
             compute_loss(list_results()).backward()

@@ -410,7 +410,7 @@ class _Compared(torch.autograd.Function):
             every = [results[place] for place in program.passes.with_graph]
             uses = list_uses(every, ctx.leaves)
             with without_hooks(program.weights):
-                return differentiate(roots, given, ctx.leaves, uses, program.uses, keeps=True)
+                return differentiate(roots, given, ctx.leaves, uses, program.uses)
 
         start = program.read_clock()
         found = run(ctx.results)

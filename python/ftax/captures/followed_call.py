@@ -120,6 +120,7 @@ class FollowedCall(Recorded):
                 sys.setprofile(watcher)
                 found = differentiate(roots, self._grads, leaves, uses, self.uses)
                 sys.setprofile(None)
+            self._results = handed  # which have no graph, so that it is free
             return handed, found
         finally:
             sys.setprofile(watcher)
@@ -204,15 +205,17 @@ def differentiate(
     leaves: Sequence[torch.Tensor],
     uses: Sequence[Sequence[Use]],
     counts: Sequence[int],
-    *,
-    keeps: bool = False,
 ) -> list[torch.Tensor | None]:
-    """The gradients of each use of leaves, which were so many when the call was recorded."""
+    """The gradients of each use of leaves, which were so many when the call was recorded.
+
+    The graph is kept: without it, backward passes of cuDNN's recurrent layers write into what the
+    forward pass has saved, and a replay may need it twice.
+    """
     nodes: dict[Any, dict[Any, Any]] = {}  # which gradients each gave
     nodes |= {node: {} for used in uses if len(used) > 1 for node, _ in used}
     hooks = [node.register_hook(seen.__setitem__) for node, seen in nodes.items()]
     try:
-        found = torch.autograd.grad(roots, leaves, grads, retain_graph=keeps, allow_unused=True)
+        found = torch.autograd.grad(roots, leaves, grads, retain_graph=True, allow_unused=True)
     finally:
         for hook in hooks:
             hook.remove()

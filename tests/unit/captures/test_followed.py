@@ -244,6 +244,48 @@ def test_the_graph_may_be_retained_and_calls_may_wait() -> None:
     assert compare(make_net, draw(4, 8), body).stats().replayed == 6
 
 
+def consume(kept: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    made = kept * grad
+    kept.numpy().fill(0)  # which no schema tells
+    return made
+
+
+class Consuming(torch.autograd.Function):
+    """As cuDNN's recurrent layers: unless the graph is kept, going backward writes into it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        kept = x * 2
+        ctx.save_for_backward(kept)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (kept,) = ctx.saved_tensors
+        is_kept = torch._C._autograd._get_current_graph_task_keep_graph()
+        return torch.ops.ftax_tests.consume(kept.clone() if is_kept else kept, grad)  # type: ignore[no-any-return]
+
+
+class Consumed(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = Consuming.apply(super().forward(x))  # type: ignore[no-untyped-call]
+        return made
+
+
+def test_a_backward_pass_may_write_into_what_was_saved_for_it() -> None:
+    library = torch.library.Library("ftax_tests", "FRAGMENT")
+    library.define("consume(Tensor kept, Tensor grad) -> Tensor")
+    library.impl("consume", consume, "CPU")
+
+    def body(net: nn.Module, call: Any) -> None:
+        for _ in range(6):
+            loss = call(draw(4, 8)).square().sum()
+            loss.backward(retain_graph=True)
+            loss.backward()
+
+    assert compare(lambda: Consumed(8, 8), draw(4, 8), body).stats().replayed == 6
+
+
 def test_hooks() -> None:
     def make() -> nn.Module:
         net = make_net()
