@@ -132,9 +132,11 @@ void bind_measure(py::module_& m) {
             const py::gil_scoped_release release;
             const auto scope = runner->enter();
             PairedRunner paired(runner, together);
-            run_once(paired);
+            const Request request = run_once(paired);
+            return request.end_ns - request.begin_ns;
           },
-          py::arg("agree"), "The same, begun when all that agree have prepared theirs.");
+          py::arg("agree"),
+          "The same, begun when all that agree have prepared theirs; how long it took, ns.");
   bind_plan(m);
   bind_result(m);
   m.def(

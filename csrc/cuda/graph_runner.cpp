@@ -11,15 +11,25 @@
 
 namespace ftax::cuda {
 
-GraphRunner::GraphRunner(cudaGraphExec_t graph, std::string name, std::shared_ptr<void> owner)
-    : owner_(std::move(owner)), graph_(graph), name_(std::move(name)) {
-  if (graph_ == nullptr) {
-    throw InvalidArgumentError("the graph of " + name_ + " is null; instantiate it first");
+GraphRunner::GraphRunner(std::vector<Piece> pieces, std::string name, std::shared_ptr<void> owner)
+    : owner_(std::move(owner)), pieces_(std::move(pieces)), name_(std::move(name)) {
+  for (const Piece& piece : pieces_) {
+    const auto* const graph = std::get_if<cudaGraphExec_t>(&piece);
+    if (graph != nullptr && *graph == nullptr) {
+      throw InvalidArgumentError("the graph of " + name_ + " is null; instantiate it first");
+    }
   }
 }
 
 void GraphRunner::enqueue() {
-  check(cudaGraphLaunch(graph_, c10::cuda::getCurrentCUDAStream().stream()), "cudaGraphLaunch");
+  cudaStream_t const stream = c10::cuda::getCurrentCUDAStream().stream();
+  for (const Piece& piece : pieces_) {
+    if (const auto* const graph = std::get_if<cudaGraphExec_t>(&piece)) {
+      check(cudaGraphLaunch(*graph, stream), "cudaGraphLaunch");
+    } else {
+      std::get<std::function<void()>>(piece)();
+    }
+  }
 }
 
 void GraphRunner::synchronize() {

@@ -1,10 +1,14 @@
-// Launches an instantiated CUDA graph: one call for all the kernels of an inference.
+// Launches instantiated CUDA graphs: one call for all the kernels of an inference, or for those
+// between two collectives.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "measure/runner.h"
 
@@ -12,8 +16,11 @@ namespace ftax::cuda {
 
 class GraphRunner final : public Runner {
  public:
-  // `owner` keeps the graph and the memory that it uses alive.
-  GraphRunner(cudaGraphExec_t graph, std::string name, std::shared_ptr<void> owner);
+  // A graph, or what is called between two.
+  using Piece = std::variant<cudaGraphExec_t, std::function<void()>>;
+
+  // `owner` keeps the graphs and the memory that they use alive.
+  GraphRunner(std::vector<Piece> pieces, std::string name, std::shared_ptr<void> owner);
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] Host host() const override { return Host::kCpp; }
@@ -23,7 +30,7 @@ class GraphRunner final : public Runner {
 
  private:
   std::shared_ptr<void> owner_;
-  cudaGraphExec_t graph_;
+  std::vector<Piece> pieces_;
   std::string name_;
 };
 

@@ -3,6 +3,7 @@
 #include "tape/collectives.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <atomic>
 #include <functional>
@@ -257,7 +258,7 @@ class StandIn final : public c10d::Backend {
       }
       case Collectives::Answer::kTimed:
       case Collectives::Answer::kAligned:
-        answer_timed(*open, find_real(inputs), communicate);
+        answer_timed(*open, find_real(inputs), inputs, communicate);
         break;
       case Collectives::Answer::kKept:
         answer_as_kept(*open, std::move(what), inputs, outputs);
@@ -274,15 +275,28 @@ class StandIn final : public c10d::Backend {
   }
 
   // Without a barrier before it, its time is also that for which other ranks are late.
-  static void answer_timed(Collectives& open, c10d::Backend& real,
+  static void answer_timed(Collectives& open, c10d::Backend& real, const Tensors& inputs,
                            const std::function<WorkPtr(c10d::Backend&)>& communicate) {
     if (open.answer_ == Collectives::Answer::kAligned) {
-      if (const WorkPtr work = real.barrier()) work->wait();
+      c10d::BarrierOptions options;
+      if (!inputs.empty() && inputs[0].is_cuda()) options.device_ids = {inputs[0].get_device()};
+      synchronize(inputs);
+      if (const WorkPtr work = real.barrier(options)) work->wait();
     }
+    synchronize(inputs);
     const int64_t start = now_ns();
     if (const WorkPtr work = communicate(real)) work->wait();
+    synchronize(inputs);
     open.time_ns_ += now_ns() - start;
     ++open.timed_;
+  }
+
+  // With the device, which may have work of before.
+  static void synchronize(const Tensors& tensors) {
+    if (tensors.empty() || !tensors[0].is_cuda()) return;
+    const c10::Device device = tensors[0].device();
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    guard.synchronizeStream(guard.getStream(device));
   }
 
   static void answer_as_kept(Collectives& open, std::string what, const Tensors& inputs,

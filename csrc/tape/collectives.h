@@ -33,7 +33,7 @@ class Collectives {
   enum class Answer {
     kAlone,    // as if all ranks gave the same
     kLogged,   // by the other ranks, and kept
-    kTimed,    // by the other ranks, and timed until their results are there
+    kTimed,    // by the other ranks, and timed until their results are there, of a device too
     kAligned,  // likewise, and each begins on all ranks at once: a barrier comes before its time
     kKept      // as they were kept, in the same order
   };

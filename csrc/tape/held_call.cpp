@@ -1,5 +1,8 @@
 #include "tape/held_call.h"
 
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <utility>
 
 namespace ftax {
@@ -8,6 +11,8 @@ HeldCall::HeldCall(const Call& call, std::vector<c10::IValue> arguments)
     : op_(call.op.value()), arguments_(std::move(arguments)), overlaps_(call.overlaps) {}
 
 void HeldCall::run() {
+  const c10::InferenceMode inference;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   std::vector<c10::IValue> stack = arguments_;
   op_.callBoxed(stack);
   work_ = find_work(stack);

@@ -250,7 +250,7 @@ def test_stream_runner_needs_a_runner() -> None:
 
 def test_graph_runner_needs_a_graph() -> None:
     with pytest.raises(InvalidArgumentError, match="the graph of mine is null"):
-        _core.GraphRunner(0, "mine", None)
+        _core.GraphRunner([0], "mine", None)
 
 
 def test_runner_keeps_its_owner_alive_through_another_runner() -> None:
@@ -259,7 +259,7 @@ def test_runner_keeps_its_owner_alive_through_another_runner() -> None:
 
     owner = Owner()
     held = weakref.ref(owner)
-    outer = _core.DelayRunner(_core.GraphRunner(1, "never launched", owner), delay_ns=0)
+    outer = _core.DelayRunner(_core.GraphRunner([1], "never launched", owner), delay_ns=0)
     del owner
     gc.collect()
     assert held() is not None

@@ -1,7 +1,7 @@
 """Calls that communicate by NCCL: CUDA graphs between collectives."""
 
+import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -155,25 +155,72 @@ def test_ranks_that_go_different_ways_meet(results: Results) -> None:
 
 
 MEASURED = """
-model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8).to(device))
+import json, time
 
-def step(x):
+net = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))).to(device)
+model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64).to(device))
+late_s = 0.0
+
+def forward(x):
+    y = net(x).relu()
+    if rank == 1:
+        time.sleep(late_s)
+    dist.all_reduce(y)
+    return net(y)
+
+def train(x):
     loss = model(x).square().mean()
     loss.backward()
     return loss.detach()
 
-x = torch.randn(4, 8, device=device)
-step(x), step(x)
-try:
-    ftax.tax(step, (x,))
-except ftax.UnsupportedError as error:
-    print("REFUSED", error)
-step(x)
+x = torch.randn(4, 64, device=device)
+train(x), train(x)
+plan = ftax.Plan(rounds=4, round_ms=20)
+for late_s in (0.0, 0.01):
+    with torch.no_grad():
+        receipt = ftax.tax(forward, (x,), plan=plan, progress=False)
+    print("RECEIPT", json.dumps(receipt.to_dict()))
+receipt = ftax.tax(train, (x,), plan=plan, progress=False)
+print("RECEIPT", json.dumps(receipt.to_dict()))
+train(x)
 torch.cuda.synchronize()
 """
 
 
-def test_no_rank_waits_where_a_receipt_is_refused(tmp_path: Path) -> None:
-    ended = run_ranks(tmp_path, MEASURED, device="cuda")
+@pytest.fixture(scope="module", params=["gloo", NCCL])
+def receipts(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[list[ftax.Receipt]]:
+    """Of each rank: of a forward pass in time, with rank 1 late in each call, and of training."""
+    folder = tmp_path_factory.mktemp("receipts")
+    ended = run_ranks(folder, MEASURED, device="cuda", backend=request.param)
     assert [rank.code for rank in ended] == [0, 0], [rank.output[-2000:] for rank in ended]
-    assert all("REFUSED" in rank.output for rank in ended)
+    return [
+        [
+            ftax.Receipt.from_dict(json.loads(line.removeprefix("RECEIPT ")))
+            for line in rank.output.splitlines()
+            if line.startswith("RECEIPT ")
+        ]
+        for rank in ended
+    ]
+
+
+def test_receipts_have_graphs_between_collectives(receipts: list[list[ftax.Receipt]]) -> None:
+    for receipt in (item for rank in receipts for item in rank):
+        assert str(receipt.rungs[-1].place) == "cuda-graph/cpp", receipt.unavailable
+        assert [item.calls for item in receipt.collectives] == [1] * len(receipt.rungs)
+        assert sum(line.time_ns for line in receipt.lines) == pytest.approx(receipt.latency_ns)
+        (replay,) = [item for item in receipt.unavailable if item.runtime == "launch-replay"]
+        assert "stand between CUDA graphs" in replay.reason
+
+
+@pytest.mark.timing
+def test_a_rank_that_is_late_is_seen_by_the_other(receipts: list[list[ftax.Receipt]]) -> None:
+    def find_waiting(receipt: ftax.Receipt) -> float:
+        names = {line.name: line.time_ns for line in receipt.lines}
+        return names["waiting for other ranks"]
+
+    in_time, late, _ = map(find_waiting, receipts[0])
+    assert late > 5e6
+    assert in_time < late / 2
+    assert find_waiting(receipts[1][1]) < late / 2  # it waits for none

@@ -2,12 +2,15 @@
 // comes with them is what keeps them valid.
 #include <pybind11/stl.h>
 
+#include <torch/csrc/Exceptions.h>
+
 #include "bindings/bindings.h"
 #include "bindings/owner.h"
 #include "core/error.h"
 #include "cuda/graph_runner.h"
 #include "cuda/launch_replay.h"
 #include "cuda/stream_runner.h"
+#include "tape/held_call.h"
 
 namespace ftax {
 namespace {
@@ -33,6 +36,23 @@ std::string name_memory(CUmemorytype type) {
       return "unified";
   }
   return "unknown";
+}
+
+// A graph by the address of its executable; or a collective, and whether it is waited for here and
+// not called.
+using Given = std::variant<uintptr_t, std::pair<std::shared_ptr<HeldCall>, bool>>;
+
+std::vector<cuda::GraphRunner::Piece> list_pieces(const std::vector<Given>& given) {
+  std::vector<cuda::GraphRunner::Piece> pieces;
+  for (const Given& item : given) {
+    if (const auto* const pointer = std::get_if<uintptr_t>(&item)) {
+      pieces.emplace_back(reinterpret_cast<cudaGraphExec_t>(*pointer));
+      continue;
+    }
+    const auto& [held, waits] = std::get<1>(item);
+    pieces.emplace_back([held, waits] { waits ? held->wait() : held->run(); });
+  }
+  return pieces;
 }
 
 py::dict describe(const cuda::KernelLaunch& launch) {
@@ -90,14 +110,20 @@ void bind_graph(py::module_& m) {
            }),
            py::arg("inner"), py::arg("stream_id"), py::arg("device_index"), py::arg("device_type"));
   Class<cuda::GraphRunner>(m, "GraphRunner")
-      .def(py::init([](uintptr_t pointer, std::string name, py::object owner) {
-             return std::make_shared<cuda::GraphRunner>(reinterpret_cast<cudaGraphExec_t>(pointer),
-                                                        std::move(name),
+      .def(py::init([](const std::vector<Given>& pieces, std::string name, py::object owner) {
+             return std::make_shared<cuda::GraphRunner>(list_pieces(pieces), std::move(name),
                                                         share_owner(std::move(owner)));
            }),
-           py::arg("exec_pointer"), py::arg("name"), py::arg("owner"))
-      .def("enqueue", &cuda::GraphRunner::enqueue, py::call_guard<py::gil_scoped_release>(),
-           "Launches it on the current stream, and does not wait.");
+           py::arg("pieces"), py::arg("name"), py::arg("owner"))
+      .def(
+          "enqueue",
+          [](cuda::GraphRunner& runner) {
+            HANDLE_TH_ERRORS
+            const py::gil_scoped_release release;
+            runner.enqueue();
+            END_HANDLE_TH_ERRORS_PYBIND
+          },
+          "Launches all on the current stream, and does not wait.");
   Class<cuda::LaunchReplayRunner>(m, "LaunchReplayRunner")
       .def(py::init([](uintptr_t pointer, std::string name, py::object owner,
                        const std::string& carveout, int64_t delay_ns) {

@@ -130,13 +130,10 @@ std::vector<at::Tensor> call(Tape& tape, const std::vector<at::Tensor>& inputs,
   return outputs;
 }
 
-// As in a replay of a tape, which it is a part of.
 template <class Function>
 void call_held(HeldCall& held, const Function& function) {
   HANDLE_TH_ERRORS
   const py::gil_scoped_release release;
-  const GradModeScope scope(GradMode::kInference);
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   function(held);
   END_HANDLE_TH_ERRORS_PYBIND
 }
@@ -186,7 +183,7 @@ void bind_tape(py::module_& m) {
       .def_readonly("build_ns", &StepCost::build_ns)
       .def_readonly("call_ns", &StepCost::call_ns)
       .def_readonly("release_ns", &StepCost::release_ns);
-  py::class_<HeldCall>(m, "HeldCall")
+  py::class_<HeldCall, std::shared_ptr<HeldCall>>(m, "HeldCall")
       .def("run", [](HeldCall& held) { call_held(held, [](HeldCall& call) { call.run(); }); })
       .def("wait", [](HeldCall& held) { call_held(held, [](HeldCall& call) { call.wait(); }); });
   py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")

@@ -284,7 +284,7 @@ def capture_graph(graph: CalledGraph, loaded: LoadedModel, *, borrows: bool) -> 
     captured_graph, outputs, random = capture_request(loaded, request, loaded.name)
     leaves, tree = made
     captured = CapturedGraph(
-        graph=captured_graph,
+        pieces=(captured_graph,),
         owner=(graph.function, args),
         buffers=Buffers(
             inputs=tuple(inputs),

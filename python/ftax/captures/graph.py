@@ -14,6 +14,7 @@ the graph computes less than the original does.
 
 from __future__ import annotations
 
+import functools
 import operator
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,11 +36,11 @@ from ftax.steps.writes import find_storage
 from ftax.tape.capture import (
     CapturedGraph,
     GraphMemory,
-    Piece,
     capture,
     capture_tape,
     moves_data,
     refuse_host_outputs,
+    replay_each,
 )
 from ftax.tape.flow import Flow, list_output_slots, list_slots
 from ftax.tape.tape import preserve_state
@@ -78,24 +79,10 @@ def make_graph_replay(
 
 def find_launch(captured: CapturedGraph) -> Callable[[], object]:
     """torch's own replay where random numbers have to move on, for which it runs two kernels more;
-    else the launch alone. Of several graphs, one after the other with what is between them."""
-
-    def find(piece: Piece) -> Callable[[], object]:
-        if not isinstance(piece, torch.cuda.CUDAGraph):
-            return piece
-        if captured.draws_random:
-            return piece.replay
-        return _core.GraphRunner(piece.raw_cuda_graph_exec(), "capture", captured).enqueue
-
-    launches = [find(piece) for piece in captured.pieces or (captured.graph,)]
-    if len(launches) == 1:
-        return launches[0]
-
-    def launch_each() -> None:
-        for launch in launches:
-            launch()
-
-    return launch_each
+    else the launch alone."""
+    if captured.draws_random:
+        return functools.partial(replay_each, captured.pieces)
+    return captured.drive("capture").enqueue
 
 
 def check_layouts(inputs: Sequence[torch.Tensor], name: str) -> None:

@@ -42,12 +42,8 @@ _SAMPLE_SECONDS, _LEAST_SAMPLE_SECONDS = 1.0, 0.1
 _LEAST_OUTSIDE = 0.05  # of the latency: what tensors take to be freed is less
 _THROUGHPUT_ROUNDS = 10
 _ALONE = (
-    "operators, lines of Python and phases were looked at on this rank alone: collectives take no "
-    "time there"
-)
-_OVERLAPS = (
-    "waiting for other ranks is no line: collectives overlap with other work (async_op=True, "
-    "DistributedDataParallel, or no tape tells), so not all of their time is waited for"
+    "operators, kernels, lines of Python and phases were looked at on this rank alone: collectives "
+    "take no time there"
 )
 _TAPE = ("eager", "cpp")  # what runs the tape whose operators are timed
 
@@ -141,11 +137,11 @@ def _time_collectives(after: AfterRounds) -> None:
     """Of each rung, with the other ranks."""
     assert after.ranks is not None
     rungs = {rung.place: rung.latency_ns for rung in after.receipt.rungs}
-    overlaps = not after.workspace.waits_for_collectives
-    after.warn(_ALONE, *([_OVERLAPS] if overlaps else []))
+    are_waited_for = not after.on_gpu and after.workspace.waits_for_collectives
+    after.warn(_ALONE)
     for item in after.runners:
-        if item.place in rungs:
-            found = time_collectives(item, rungs[item.place], after.ranks, overlaps=overlaps)
+        if latency_ns := rungs.get(item.place):
+            found = time_collectives(item, latency_ns, after.ranks, are_waited_for=are_waited_for)
             after.add(collectives=(*after.receipt.collectives, found))
 
 

@@ -15,13 +15,7 @@ from dataclasses import dataclass
 from ftax.errors import ResultsError
 from ftax.ladders.evidence import RungEvidence, compare_work, note_reference
 from ftax.ladders.ladder import EAGER, Ladder, Words
-from ftax.ladders.skew import (
-    CollectiveTime,
-    Part,
-    Split,
-    split_latencies,
-    subtract_waiting,
-)
+from ftax.ladders.skew import CollectiveTime, OtherRanks, Part, find_other_ranks
 from ftax.records.record import Ends, Name, Record
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
 from ftax.timing.measurement import Measurement
@@ -31,10 +25,12 @@ _BUSY = "busy"  # in place of a rung: the device, where a trace tells how long i
 _COLLECTIVES = "collectives"  # likewise: other ranks
 _WAITING = (
     "waiting for other ranks",
-    "collectives that this rank begins before the others, less what they take when all begin at "
-    "once",
+    "what collectives take that no other work hides, less what they take when all begin at once",
 )
-_COMMUNICATION = ("communication", "collectives that all ranks begin at once")
+_COMMUNICATION = (
+    "communication",
+    "collectives that all ranks begin at once, as far as no other work hides them",
+)
 _OUTSIDE = (
     "Python outside of torch",
     "tokenizers, numpy, your own Python: before the first operator or module and after the last",
@@ -88,9 +84,9 @@ def compute_lines(
 
     With a reliable trace of the lowest rung among ``evidence``, its time is split into kernels and
     what lies between them. With ``outside_ns``, how long a call of the first rung is outside of
-    torch in rounds of their own, the step down from it is split in the same way. With the time in
-    ``collectives`` of each rung, what the first one waits for other ranks is a line, and no part of
-    other lines. Where the first rung's calls were not all the same work there is one line, and no
+    torch in rounds of their own, the step down from it is split in the same way. With what
+    ``collectives`` cost each rung, what they cost the first one is two lines, and no part of
+    others. Where the first rung's calls were not all the same work there is one line, and no
     tax.
     """
     top_ns = rungs[0].latency_ns
@@ -101,13 +97,13 @@ def compute_lines(
     traced = [found.get(rung.place) for rung in rungs]
     contrasts = [make_unit(len(rungs), i, i + 1) for i in range(len(rungs))]
     intervals = compute_intervals(rungs, contrasts)
-    splits = split_latencies(rungs, collectives)
+    others = find_other_ranks(rungs, collectives)
     lines = []
     for place, upper in enumerate(rungs[:-1]):
         lower = rungs[place + 1]
         step = upper.latency_ns - lower.latency_ns, intervals[place]
-        if splits is not None:
-            step = subtract_waiting(*step, splits, place, place + 1)
+        if others is not None:
+            step = others.subtract(*step, place, place + 1)
         lines.append(
             _make_line(
                 ladder.name_step(upper.place, lower.place),
@@ -130,9 +126,12 @@ def compute_lines(
     if lines and outside_ns:
         lines[:1] = _split_outside(lines[0], outside_ns, rungs[0])
     doubt = find_doubt_of((rungs[-1], rungs[0]))
-    rest = _make_rest(rungs[-1], ladder, traced[-1], intervals[-1], top_ns, doubt)
-    if splits is not None:
-        rest = _split_rest(rest[-1], splits, rungs, doubt)
+    last_ns, interval = rungs[-1].latency_ns, intervals[-1]
+    if others is not None:
+        lines += _list_others(others, rungs[0], doubt)
+        alone = Part.of(last_ns, interval) - others.exposed[-1]
+        last_ns, interval = alone.time_ns, interval and alone.interval_ns
+    rest = _make_rest(rungs[-1], last_ns, ladder, traced[-1], interval, top_ns, doubt)
     return (*lines, *rest)
 
 
@@ -184,53 +183,45 @@ def _split_outside(line: Line, outside_ns: Sequence[float], top: Measurement) ->
     ]
 
 
-def _split_rest(
-    line: Line, splits: Sequence[Split], rungs: Sequence[Measurement], doubt: str
-) -> list[Line]:
-    """All of the last rung, of a device without a trace: waiting, communication, and the rest."""
-    top_ns, rounds = rungs[0].latency_ns, len(rungs[0].values_ns)
-    low, high = line.interval_ns or (line.time_ns, line.time_ns)
-    own = Part(line.time_ns, line.time_ns - low, high - line.time_ns)
-    own = own - splits[-1].waiting - splits[-1].communication
-    parts: list[tuple[Words, str, Part]] = [
-        (_WAITING, _COLLECTIVES, splits[0].waiting),
-        (_COMMUNICATION, _COLLECTIVES, splits[-1].communication),
-        ((line.name, line.removes), line.upper, own),
-    ]
+def _list_others(others: OtherRanks, top: Measurement, doubt: str) -> list[Line]:
+    """What other ranks cost the first rung: waiting, and communication."""
+    parts = [(_WAITING, others.waiting), (_COMMUNICATION, others.communication)]
     return [
-        _make_line(words, (label, None), part.time_ns, part.interval_ns, top_ns, rounds,
-                   doubt=doubt, below_zero="other ranks are not waited for")
-        for words, label, part in parts
+        _make_line(words, (_COLLECTIVES, None), part.time_ns, part.interval_ns, top.latency_ns,
+                   len(top.values_ns), doubt=doubt, below_zero="other ranks are not waited for")
+        for words, part in parts
     ]  # fmt: skip
 
 
 def _make_rest(
     rung: Measurement,
+    time_ns: float,
     ladder: Ladder,
     evidence: RungEvidence | None,
     interval: tuple[float, float] | None,
     top_ns: float,
     doubt: str,
 ) -> list[Line]:
-    """What no rung below takes away: one line, or two if a trace tells kernels from the rest."""
+    """What no rung below takes away of ``time_ns``: one line, or two if a trace tells kernels from
+    the rest."""
     name, rounds = str(rung.place), len(rung.values_ns)
     words = ladder.find(rung.place)
-    if evidence is None or not evidence.splits(rung.latency_ns):
+    if evidence is None or not evidence.splits(time_ns):
         return [
-            _make_line(words.rest, (name, None), rung.latency_ns, interval, top_ns, rounds,
+            _make_line(words.rest, (name, None), time_ns, interval, top_ns, rounds,
                        host_ns=evidence.issue_ns if evidence else None, doubt=doubt)
         ]  # fmt: skip
     busy_ns, busy_interval = evidence.compute_busy()
     gap_interval = None
     if interval is not None:  # rounds and trace are independent: their errors add as squares
         gap_interval = (
-            rung.latency_ns - busy_ns
-            - math.hypot(rung.latency_ns - interval[0], busy_interval[1] - busy_ns),
-            rung.latency_ns - busy_ns
-            + math.hypot(interval[1] - rung.latency_ns, busy_ns - busy_interval[0]),
+            time_ns - busy_ns
+            - math.hypot(time_ns - interval[0], busy_interval[1] - busy_ns),
+            time_ns - busy_ns
+            + math.hypot(interval[1] - time_ns, busy_ns - busy_interval[0]),
         )  # fmt: skip
     return [
-        _make_line(words.gaps, (name, _BUSY), rung.latency_ns - busy_ns, gap_interval, top_ns,
+        _make_line(words.gaps, (name, _BUSY), time_ns - busy_ns, gap_interval, top_ns,
                    rounds, host_ns=evidence.issue_ns, doubt=doubt),
         _make_line(ladder.kernels, (_BUSY, None), busy_ns, busy_interval, top_ns, rounds,
                    doubt=doubt),

@@ -21,7 +21,7 @@ from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder, find_ladder
 from ftax.ladders.lines import Line, check_stored_lines, compute_lines
 from ftax.ladders.rows import RuntimeRow, compute_rows
-from ftax.ladders.skew import CollectiveTime, split_latencies, subtract_waiting
+from ftax.ladders.skew import CollectiveTime, find_other_ranks
 from ftax.records.fields import FrozenMap
 from ftax.records.kinds import find
 from ftax.records.record import Count, Name, Record
@@ -171,13 +171,13 @@ class Receipt(Result):
         return self.compute_step(0, places.index(without))
 
     def compute_step(self, upper: int, lower: int) -> tuple[float, tuple[float, float] | None]:
-        """The latency of one rung minus another's, ns, with its interval; less what the one waits
-        longer for other ranks."""
+        """The latency of one rung minus another's, ns, with its interval; less what other ranks
+        cost the one more."""
         time_ns, interval_ns = compute_difference(self.rungs, upper, lower)
-        splits = split_latencies(self.rungs, self.collectives)
-        if splits is None:
+        others = find_other_ranks(self.rungs, self.collectives)
+        if others is None:
             return time_ns, interval_ns
-        return subtract_waiting(time_ns, interval_ns, splits, upper, lower)
+        return others.subtract(time_ns, interval_ns, upper, lower)
 
     @property
     def label(self) -> str:

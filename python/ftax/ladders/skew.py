@@ -1,9 +1,10 @@
-"""How long a call is in its collectives, and how much of that only because other ranks are late.
+"""What other ranks cost a call: how long it waits for them, and how long communication takes.
 
-After the rounds each rung is run in two ways by turns: as it is, and with a barrier before each
-collective, outside of its time. A collective that all ranks begin at once takes what communication
-takes; what it takes longer without the barrier, it waits for other ranks (Note [Collectives without
-other ranks] in C++).
+After the rounds each rung is run by turns with the other ranks, as it is; with them and a barrier
+before each collective, outside of its time; and alone, with collectives that take no time (Note
+[Collectives without other ranks] in C++). What a call takes longer with the others than alone is
+theirs. A collective that all ranks begin at once takes what communication takes; the rest of that
+is waiting for a rank that is late.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ftax import _core
 from ftax.records.record import Count, Name, Record
@@ -30,21 +31,21 @@ _CALLS = 5  # of a round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTime(Placed, Record):
-    """Time in the collectives of one rung.
+    """What other ranks cost one rung.
 
     Attributes:
         calls: of collectives, in one call.
-        taken_ns: of a call, a value a round.
-        aligned_ns: the same where all ranks begin each collective at once.
-        overlaps: whether other work may go on meanwhile, so that they are no part of the latency.
+        exposed_ns: by how much they make a call longer, a value a round: what collectives take
+            that no other work hides.
+        aligned_ns: how long collectives take where all ranks begin each of them at once, one after
+            the other.
     """
 
     runtime: Name
     host: Literal["python", "cpp"]
     calls: Count
-    taken_ns: tuple[float, ...]
+    exposed_ns: tuple[float, ...]
     aligned_ns: tuple[float, ...]
-    overlaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ class Part:
     time_ns: float = 0.0
     down_ns: float = 0.0
     up_ns: float = 0.0
+
+    @classmethod
+    def of(cls, time_ns: float, interval_ns: Ends | None) -> Part:
+        """One with this interval."""
+        low, high = interval_ns or (time_ns, time_ns)
+        return cls(time_ns, time_ns - low, high - time_ns)
 
     def __sub__(self, other: Part) -> Part:
         """Of parts that were measured apart: errors add as squares."""
@@ -70,26 +77,41 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """What of a rung's latency is waiting for other ranks, and what is communication."""
+class OtherRanks:
+    """What other ranks cost each rung, and what of the first one's cost is communication: no more
+    than there is."""
 
-    waiting: Part
+    exposed: tuple[Part, ...]
     communication: Part
 
+    @property
+    def waiting(self) -> Part:
+        """Of the first rung."""
+        return self.exposed[0] - self.communication
 
-def split_latencies(
+    def subtract(
+        self, time_ns: float, interval_ns: Ends | None, upper: int, lower: int
+    ) -> tuple[float, Ends | None]:
+        """The step from one rung down to another, less what other ranks cost the one more: these
+        may have what the step removes."""
+        more = self.exposed[upper] - self.exposed[lower]
+        if interval_ns is None:
+            return time_ns - more.time_ns, None
+        step = Part.of(time_ns, interval_ns) - more
+        return step.time_ns, step.interval_ns
+
+
+def find_other_ranks(
     rungs: Sequence[Measurement], found: Sequence[CollectiveTime]
-) -> list[Split] | None:
-    """Of each rung; None where that of one is not known, or collectives overlap with other work."""
-    times = {item.place: item for item in found if not item.overlaps}
+) -> OtherRanks | None:
+    """None where they are not known of each rung."""
+    times = {item.place: item for item in found}
     if not found or any(rung.place not in times for rung in rungs):
         return None
-    return [_split(times[rung.place], rung) for rung in rungs]
-
-
-def _split(found: CollectiveTime, rung: Measurement) -> Split:
-    aligned = _estimate(found.aligned_ns, rung)
-    return Split(waiting=_estimate(found.taken_ns, rung) - aligned, communication=aligned)
+    exposed = tuple(_estimate(times[rung.place].exposed_ns, rung) for rung in rungs)
+    aligned = _estimate(times[rungs[-1].place].aligned_ns, rungs[-1])
+    hidden = exposed[0].time_ns < aligned.time_ns
+    return OtherRanks(exposed, exposed[0] if hidden else aligned)
 
 
 def _estimate(values_ns: tuple[float, ...], rung: Measurement) -> Part:
@@ -97,54 +119,57 @@ def _estimate(values_ns: tuple[float, ...], rung: Measurement) -> Part:
     ends = compute_interval(
         values_ns, confidence=rung.confidence, resamples=rung.resamples, seed=rung.seed
     )
-    low, high = ends or (mean_ns, mean_ns)
-    return Part(mean_ns, mean_ns - low, high - mean_ns)
+    return Part.of(mean_ns, ends)
 
 
 def time_collectives(
-    item: Candidate, latency_ns: float, ranks: Ranks, *, overlaps: bool = False
+    item: Candidate, latency_ns: float, ranks: Ranks, *, are_waited_for: bool
 ) -> CollectiveTime:
     """Of a rung of this latency, for about a second. Each rank does so at the same time.
+    ``are_waited_for``: the host waits for each collective where it begins it.
 
     Raises RunnerError where another rank has left.
     """
+    ways = ("timed", "aligned") if are_waited_for else ("together", "alone", "aligned")
     longest_ns = max(1, ranks.agree(int(latency_ns)))
-    rounds = int(_SECONDS * 1e9 / (2 * _CALLS * longest_ns))
+    rounds = int(_SECONDS * 1e9 / (len(ways) * _CALLS * longest_ns))
     rounds = min(_MOST, max(_LEAST, rounds))
-    values: dict[str, list[float]] = {"timed": [], "aligned": []}
+    exposed, aligned = [], []
     calls = 0
     for place in range(rounds + 1):  # of the first nothing is kept
-        for way in ("timed", "aligned") if place % 2 else ("aligned", "timed"):
+        times = {}
+        for way in ways if place % 2 else reversed(ways):
             found = [_time_call(item, way, ranks) for _ in range(_CALLS)]
-            calls = found[-1][1]
-            if place > 0:
-                values[way].append(statistics.median(time_ns for time_ns, _ in found))
+            calls = found[-1].calls or calls
+            times[way] = _Times(*map(statistics.median, zip(*found, strict=True)))
+        if place > 0:
+            aligned.append(times["aligned"].collectives_ns)
+            exposed.append(
+                times["timed"].collectives_ns
+                if are_waited_for
+                else times["together"].latency_ns - times["alone"].latency_ns
+            )
     return CollectiveTime(
         runtime=item.runtime,
         host=item.host,
         calls=calls,
-        taken_ns=tuple(values["timed"]),
-        aligned_ns=tuple(values["aligned"]),
-        overlaps=overlaps,
+        exposed_ns=tuple(exposed),
+        aligned_ns=tuple(aligned),
     )
 
 
-def _time_call(item: Candidate, way: str, ranks: Ranks) -> tuple[int, int]:
-    """How long one request is in collectives, ns, and in how many."""
-    with answered_by(getattr(_core.Answer, way)) as collectives:
+class _Times(NamedTuple):
+    """Of a request, and how long it was in how many collectives that were timed, ns."""
+
+    latency_ns: float
+    collectives_ns: float
+    calls: int
+
+
+def _time_call(item: Candidate, way: str, ranks: Ranks) -> _Times:
+    answer = None if way == "together" else getattr(_core.Answer, way)
+    with answered_by(answer) as collectives:
         assert collectives is not None  # since the ranks have met
         collectives.take_time()
-        item.runner.run_together(ranks.agree)
-        return collectives.take_time()
-
-
-def subtract_waiting(
-    time_ns: float, interval_ns: Ends | None, splits: Sequence[Split], upper: int, lower: int
-) -> tuple[float, Ends | None]:
-    """The step from one rung down to another, less the time that the one waits longer for other
-    ranks: these may have what the step removes."""
-    waiting = splits[upper].waiting - splits[lower].waiting
-    if interval_ns is None:
-        return time_ns - waiting.time_ns, None
-    step = Part(time_ns, time_ns - interval_ns[0], interval_ns[1] - time_ns) - waiting
-    return step.time_ns, step.interval_ns
+        latency_ns = item.runner.run_together(ranks.agree)
+        return _Times(latency_ns, *collectives.take_time())

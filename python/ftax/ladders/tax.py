@@ -146,7 +146,7 @@ def _run(
 
     with explain_unanswered(loaded.name):
         workspace = Workspace(loaded)
-    if (others := ranks.find(loaded.device)) is not None:
+    if (others := ranks.find()) is not None:
         found = run_tax(workspace, options, plan, tell, others)
         assert found is not None  # since it may wait
         return found

@@ -56,8 +56,7 @@ def drive_graph(
     there. A step reads its inputs where they are, since it may write them.
     """
     if host == "cpp":
-        pointer = captured.graph.raw_cuda_graph_exec()
-        return _core.GraphRunner(pointer, "cuda-graph", captured), captured
+        return captured.drive("cuda-graph"), captured
     if workspace.loaded.kind != "forward":
         return drive_python(workspace, "cuda-graph", captured.graph.replay), captured
     buffers = captured.buffers

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -42,21 +42,51 @@ _REMEDY = "x[0] = 1.0 copies from the host; x[0].fill_(1.0) does not"
 _abandoned: list[torch.cuda.CUDAGraph] = []
 
 
-Piece = torch.cuda.CUDAGraph | Callable[[], object]
 T = TypeVar("T")
+
+
+class Between(NamedTuple):
+    """A collective between two graphs: it is called, or waited for if another call has begun it."""
+
+    call: _core.HeldCall
+    waits: bool = False
+
+    def run(self) -> None:
+        """Do so."""
+        self.call.wait() if self.waits else self.call.run()
+
+
+Piece = torch.cuda.CUDAGraph | Between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedGraph:
-    """A graph, instantiated, with everything that has to live as long as it does. ``pieces``: all
-    graphs and what is called between them, in order, where there are collectives."""
+    """Graphs, instantiated, with everything that has to live as long as they do. ``pieces``: one
+    graph, or several with the collectives between them, in order."""
 
-    graph: torch.cuda.CUDAGraph
+    pieces: tuple[Piece, ...]
     owner: object  # of weights and inputs: the tape or the runner that was captured
     buffers: Buffers
     draws_random: bool
     host_reads: tuple[str, ...] = ()  # what the capture left out
-    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def graph(self) -> torch.cuda.CUDAGraph:
+        """The only one. Raises UnsupportedError where there are several."""
+        (first, *others) = self.pieces
+        if others or isinstance(first, Between):
+            raise UnsupportedError(
+                "it communicates with other ranks, and its collectives stand between CUDA graphs"
+            )
+        return first
+
+    def drive(self, name: str) -> _core.GraphRunner:
+        """What launches all of it, past torch: random numbers do not move on."""
+        pieces = [
+            piece if isinstance(piece, Between) else piece.raw_cuda_graph_exec()
+            for piece in self.pieces
+        ]
+        return _core.GraphRunner(pieces, name, self)
 
     def run(
         self, replay: Callable[[], object], inputs: Sequence[torch.Tensor], loaded: LoadedModel
@@ -64,7 +94,7 @@ class CapturedGraph:
         """Outputs of a replay on ``inputs``, with random numbers as every check has them."""
         if self.draws_random:
             with preserve_state(loaded):  # a replay more, which trains what trains
-                self.graph.replay()  # leaves the seed where a replay that bypasses torch reads it
+                replay_each(self.pieces)  # leaves the seed where one that bypasses torch reads it
             seed_checks()
         return self.buffers.run(replay, inputs)
 
@@ -170,11 +200,9 @@ def capture_tape(
         except (RunnerError, torch.OutOfMemoryError) as error:
             raise UnsupportedError(f"cannot capture this model: {describe(error)}") from error
         random = draws_random(pieces, index)
-    graphs = [piece for piece in pieces if isinstance(piece, torch.cuda.CUDAGraph)]
-    if not graphs:
+    if all(isinstance(piece, Between) for piece in pieces):
         raise UnsupportedError("cannot capture this model: it does nothing but communicate")
     return CapturedGraph(
-        graph=graphs[0],
         pieces=tuple(pieces),
         owner=tape,
         buffers=Buffers(
@@ -213,19 +241,19 @@ def _capture_pieces(
         if overlapping and index in waits:
             capture_until(index)
             begin = index
-            pieces += [held.wait for held in overlapping]
+            pieces += [Between(held, waits=True) for held in overlapping]
             overlapping = []
         if not call["operator"].startswith(COLLECTIVES):
             continue
         capture_until(index)
         begin = index + 1
         held = tape.hold_call(index)
-        pieces.append(held.run)
+        pieces.append(Between(held))
         overlapping += [held] if call["overlaps"] else []
         with enter_stream(stream), torch.inference_mode():
             tape.run_call(index)
     capture_until(len(calls))
-    pieces += [held.wait for held in overlapping]
+    pieces += [Between(held, waits=True) for held in overlapping]
     outputs = tape.outputs()
     tape.release_outputs()
     return pieces, outputs
@@ -376,10 +404,15 @@ def draws_random(pieces: Sequence[Piece], device_index: int) -> bool:
     """Whether a replay of them moves torch's generator on. Runs them once."""
     generator = torch.cuda.default_generators[device_index]
     before = generator.get_offset()
-    for piece in pieces:
-        piece.replay() if isinstance(piece, torch.cuda.CUDAGraph) else piece()
+    replay_each(pieces)
     torch.cuda.synchronize()
     return bool(generator.get_offset() != before)
+
+
+def replay_each(pieces: Sequence[Piece]) -> None:
+    """One after the other, by torch, which moves random numbers on."""
+    for piece in pieces:
+        piece.run() if isinstance(piece, Between) else piece.replay()
 
 
 def _list_host_reads(taped: Taped) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, describe
+from ftax.errors import InvalidArgumentError, RunnerError, describe
 from ftax.steps.collectives import (
     answer_alone,
     has_communicated,
@@ -51,17 +51,12 @@ class Ranks:
         with torch.inference_mode(False):  # which its writes could not leave
             self._number = torch.zeros(1, dtype=torch.int64, device="cpu")
 
-    def find(self, device: str) -> Ranks | None:
+    def find(self) -> Ranks | None:
         """These, where the step that has run communicates; None where it does not, and is measured
-        as any other. Raises UnsupportedError for one on a GPU."""
+        as any other."""
         if not has_communicated():
             stop_answering()
             return None
-        if device != "cpu":
-            raise UnsupportedError(
-                f"{self._name} communicates with other ranks on {device}, which is measured on a "
-                "CPU only: give device='cpu', or a part of it that needs one rank alone"
-            )
         return self
 
     def meet(self, plan: Plan, ready: Sequence[Place], **wanted: object) -> dict[Place, str]:
@@ -198,7 +193,8 @@ def _largest() -> Any:
 
 def _find_timeout() -> timedelta:
     """Of the default process group."""
-    backend = _c10d._get_default_group()._get_backend(torch.device("cpu"))
+    group = _c10d._get_default_group()
+    backend = group._get_backend(group._device_types[0])
     options = getattr(backend, "options", None)
     found = getattr(options, "_timeout", None)
     return found if isinstance(found, timedelta) else timedelta(minutes=30)  # torch's own

@@ -200,7 +200,7 @@ def test_an_unresolved_receipt_has_one_reason_first_and_question_marks():
         "leave the machine alone, or --patience 60 waits until it is quiet. mlp cpu"
     )
     taken = CollectiveTime(
-        runtime="eager", host="python", calls=1, taken_ns=(1.0,), aligned_ns=(1.0,)
+        runtime="eager", host="python", calls=1, exposed_ns=(1.0,), aligned_ns=(1.0,)
     )
     with_ranks = str(replace(make_disturbed(), collectives=(taken,)))
     assert "leave the machine alone. mlp cpu" in " ".join(with_ranks.split())  # none is patient

@@ -158,7 +158,7 @@ def test_the_replay_that_sets_random_numbers_trains_nothing():
                 output.copy_(now)
 
     captured = CapturedGraph(
-        graph=SimpleNamespace(replay=replay),  # type: ignore[arg-type]
+        pieces=(SimpleNamespace(replay=replay),),  # type: ignore[arg-type]
         owner=None,
         buffers=Buffers(inputs=tuple(loaded.flat_inputs()), outputs=outputs, constants=()),
         draws_random=True,
@@ -179,7 +179,7 @@ def drive_from_python(linear: LoadedModel, replay: Replay) -> tuple[_core.Runner
         constants=tuple(linear.module.parameters()),
     )
     captured = CapturedGraph(
-        graph=SimpleNamespace(replay=lambda: replay(linear, buffers)),  # type: ignore[arg-type]
+        pieces=(SimpleNamespace(replay=lambda: replay(linear, buffers)),),  # type: ignore[arg-type]
         owner=None,
         buffers=buffers,
         draws_random=False,

@@ -306,8 +306,7 @@ def _prepare_captured(
     parts = take_apart(workspace)
     captured, replayed = workspace.keep("inductor captured", lambda: _capture(workspace, parts))
     if is_graph:
-        pointer = captured.graph.raw_cuda_graph_exec()
-        runner: _core.Runner = _core.GraphRunner(pointer, runtime, captured)
+        runner: _core.Runner = captured.drive(runtime)
     else:
         runner = _core.LaunchReplayRunner(captured.graph.raw_cuda_graph(), runtime, captured)
 
@@ -329,7 +328,7 @@ def _capture(workspace: Workspace, parts: Parts) -> tuple[CapturedGraph, Callabl
     graph, outputs, random = capture_request(workspace.loaded, request, "inductor-cuda-graph")
     leaves, tree = made
     captured = CapturedGraph(
-        graph=graph,
+        pieces=(graph,),
         owner=parts,
         buffers=Buffers(
             inputs=tuple(workspace.loaded.flat_inputs()), outputs=tuple(outputs), constants=()
