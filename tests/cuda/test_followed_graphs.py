@@ -168,7 +168,7 @@ def test_a_graph_that_is_kept_goes_back_again_and_one_that_is_not_does_not():
 
 
 def test_gradients_that_lie_in_another_way_come_out_of_what_the_first_call_saved():
-    net, other, fast = pair(Turned(), audit=False)
+    net, other, fast = pair(make(Turned), audit=False)
     for call in (net, fast):
         torch.manual_seed(3)
         for _ in range(3):
