@@ -263,7 +263,7 @@ def main() -> None:
     """Run, print, save."""
     parser = make_parser(__doc__)
     parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--starts", type=int, default=10, help="of each fault")
+    parser.add_argument("--starts", type=int, default=10, help="of each fault; 0: none")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--at-once", type=int, default=1, help="starts beside each other")
     for name in ("--task", "--store"):
@@ -276,6 +276,8 @@ def main() -> None:
     kinds = run_ranks("compare", options.width, options.device)
     finish(__file__, options, list_compared(kinds), raw=kinds)
     count = 2 if options.quick else options.starts
+    if count == 0:
+        return
     progress(f"ranks: {count} starts each with a rank that is refused, raises or dies")
     with ThreadPoolExecutor(options.at_once) as pool:
         runs = {
