@@ -15,6 +15,7 @@ import torch
 from ftax import _core
 from ftax.captures.program import Replay, TapeReplay
 from ftax.errors import UnsupportedError
+from ftax.steps.tensors import list_dense, same_bytes
 from ftax.steps.writes import list_storages
 from ftax.tape.flow import list_output_slots, list_slots
 
@@ -183,7 +184,16 @@ def cut(
 
     replay = TapeReplay(record([item for _, item in given]))
     replay.places = list(range(len(grad_slots)))
+    sums = _sum_memory(values)
     found = replay([item for _, item in given])
+    if _sum_memory(values) != sums:  # as oneDNN's layers do, which is no harm
+        again = replay([item for _, item in given])
+        if not all(map(same_bytes, found, again)):
+            raise UnsupportedError(
+                f"cannot capture {name} under autograd: an operator of its backward pass writes "
+                "into what the forward pass made, and its schema does not say so: it could not run "
+                "twice"
+            )
     backward = Backward(
         record=record,
         replay=replay,
@@ -224,6 +234,18 @@ def _list_used(calls: Sequence[Mapping[str, Any]], further: Sequence[int]) -> di
 
 def _list_memory(tensors: Iterable[torch.Tensor]) -> set[Any]:
     return {key for item in tensors for key in list_storages(item)}
+
+
+def _sum_memory(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Numbers that change with what is in their memory."""
+    sums = []
+    with torch.no_grad():
+        for part in (part for item in tensors for part in list_dense(item)):
+            storage = part.untyped_storage()
+            dtype = torch.uint8 if storage.nbytes() % 4 else torch.int32
+            whole = torch.empty(0, dtype=dtype, device=part.device).set_(storage)
+            sums.append(whole.sum(dtype=torch.int64))
+    return [int(item) for item in sums]
 
 
 def _find_in(memory: set[Any], tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:

@@ -254,36 +254,49 @@ class Consuming(torch.autograd.Function):
     """As cuDNN's recurrent layers: unless the graph is kept, going backward writes into it."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        kept = x * 2
+    def forward(ctx: Any, x: torch.Tensor, cares: bool) -> torch.Tensor:
+        kept, ctx.cares = x * 2, cares
         ctx.save_for_backward(kept)
         return x * x
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         (kept,) = ctx.saved_tensors
-        is_kept = torch._C._autograd._get_current_graph_task_keep_graph()
-        return torch.ops.ftax_tests.consume(kept.clone() if is_kept else kept, grad)  # type: ignore[no-any-return]
+        is_kept = ctx.cares and torch._C._autograd._get_current_graph_task_keep_graph()
+        return torch.ops.ftax_tests.consume(kept.clone() if is_kept else kept, grad), None
 
 
 class Consumed(nn.Linear):
+    def __init__(self, cares: bool = True) -> None:
+        super().__init__(8, 8)
+        self.cares = cares
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = Consuming.apply(super().forward(x))  # type: ignore[no-untyped-call]
+        made: torch.Tensor = Consuming.apply(super().forward(x), self.cares)  # type: ignore[no-untyped-call]
         return made
 
 
-def test_a_backward_pass_may_write_into_what_was_saved_for_it() -> None:
-    library = torch.library.Library("ftax_tests", "FRAGMENT")
-    library.define("consume(Tensor kept, Tensor grad) -> Tensor")
-    library.impl("consume", consume, "CPU")
+@pytest.fixture(scope="module")
+def library() -> Any:
+    made = torch.library.Library("ftax_tests", "FRAGMENT")
+    made.define("consume(Tensor kept, Tensor grad) -> Tensor")
+    made.impl("consume", consume, "CPU")
+    return made
 
+
+def test_a_backward_pass_may_write_into_what_was_saved_for_it(library: Any) -> None:
     def body(net: nn.Module, call: Any) -> None:
         for _ in range(6):
             loss = call(draw(4, 8)).square().sum()
             loss.backward(retain_graph=True)
             loss.backward()
 
-    assert compare(lambda: Consumed(8, 8), draw(4, 8), body).stats().replayed == 6
+    assert compare(Consumed, draw(4, 8), body).stats().replayed == 6
+
+
+def test_one_that_always_does_so_is_refused(library: Any) -> None:
+    with pytest.raises(ftax.UnsupportedError, match="its schema does not say so"):
+        ftax.capture(Consumed(cares=False), draw(4, 8))
 
 
 def test_hooks() -> None:
