@@ -24,8 +24,9 @@ class Held:
     Attributes:
         most: what it may be; None if nothing says so.
         source: what says so: "budget", "baseline" or a git revision, and what may be added to it.
-        verdict: "below" is within, and less than the baseline; "cannot tell": more than it, but the
-            count is not exact, or the baseline is of another setting.
+        verdict: "below" is within, and less than the baseline by more than what may be added to
+            it; "cannot tell": more than it, but the count is not exact, or the baseline is of
+            another setting.
         new: what there is more of than in the baseline; all that was counted where that is nothing.
         problem: why it cannot be told.
     """
@@ -111,11 +112,11 @@ def _hold(name: str, kind: str, counts: Counts, budget: Budget, baseline: Baseli
         tally = None if tally is None else _leave_out(tally, allowed)
         facts = facts and {key: n for key, n in facts.items() if not _has_any(key, allowed)}
     known = None if facts is None else sum(facts.values())
+    more = budget.more.get(kind, 0.0)
     most, source = known, "" if baseline is None or known is None else baseline.source
     if kind in budget.most:
         most, source = budget.most[kind], "budget"
     elif known is not None and kind in budget.more:
-        more = budget.more[kind]
         most, source = _add_share(known, more), f"{source} + {100 * more:g} %"
     held = Held(step=name, kind=kind, measured=None if tally is None else tally.total, most=most,
                 source=source, verdict="no budget")  # fmt: skip
@@ -128,7 +129,8 @@ def _hold(name: str, kind: str, counts: Counts, budget: Budget, baseline: Baseli
     if tally is None:
         return replace(held, verdict="cannot tell", problem=_say_why_not(kind))
     if not held.is_over:
-        return replace(held, verdict="within" if known is None or tally.total >= known else "below")
+        is_less = known is not None and tally.total < known - (_add_share(known, more) - known)
+        return replace(held, verdict="below" if is_less else "within")
     held = replace(held, new=tuple(tally.find_new(facts or {})) or tally.facts)
     if source != "budget" and (other := find_other_setting(kind, counts.setting, baseline)):
         return replace(held, verdict="cannot tell", problem=other)

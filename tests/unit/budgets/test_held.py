@@ -129,6 +129,12 @@ def test_a_share_is_how_much_more_than_the_baseline_there_may_be(share, most, ve
         assert [fact.count for fact in held["operators"].new] == [3]
 
 
+@pytest.mark.parametrize(("number", "verdict"), [(18, "within"), (17, "below")])
+def test_what_is_less_by_no_more_than_the_share_is_within(number, verdict):
+    held = judge(make_counts(number), make_budget({"operators": "10 %"}, ()), make_counts(20))
+    assert held["operators"].verdict == verdict
+
+
 def test_a_share_of_no_baseline_is_no_budget_yet():
     held = judge(make_counts(2), make_budget({"operators": "5 %"}, ()))["operators"]
     assert (held.verdict, held.source) == ("no budget", "")

@@ -63,7 +63,9 @@ def _list_remedies(checked: Sequence[Checked]) -> Iterator[str]:
         yield f"Over a budget: take it out again, or raise the number in {FILE} if it is meant."
     if any(source.startswith("baseline") for source in over):
         yield f"More than the baseline: take it out again; if it is meant, {_UPDATE}."
-    elif any(item.verdict == "below" for item in held):
+    elif any(
+        item.verdict == "below" and item.source.startswith(("baseline", "budget")) for item in held
+    ):
         yield f"Less than the baseline: {_UPDATE}."
     if any(item.verdict == "cannot tell" and item.measured is not None for item in held):
         yield (
