@@ -18,8 +18,8 @@ class HeldCall {
  public:
   HeldCall(const Call& call, std::vector<c10::IValue> arguments);
 
-  // As in a replay of a tape, without autograd and autocast. Waits for the result where the call did
-  // that was recorded; else `wait` is for the caller.
+  // As in a replay of a tape, without autograd and autocast. Waits for the result where the call
+  // did that was recorded; else `wait` is for the caller.
   void run();
   // Does nothing where nothing is to be waited for.
   void wait();

@@ -1,7 +1,6 @@
 // The rungs of a captured graph. Pointers come as integers, as torch hands them out; the owner that
 // comes with them is what keeps them valid.
 #include <pybind11/stl.h>
-
 #include <torch/csrc/Exceptions.h>
 
 #include "bindings/bindings.h"
