@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,12 +37,18 @@ _measuring = _Measuring()
 @contextmanager
 def measuring(model: Model, setting: Setting, *given: Any) -> Iterator[None]:
     """Torch's threads are the setting's inside; afterwards they, and all that ``model`` and
-    ``given`` hold, are as they were found."""
+    ``given`` hold, are as they were found. On a GPU steps run on a stream of ours, of which torch
+    warns where DistributedDataParallel's nodes are of another: not inside."""
     if isinstance(model, LoadedModel):
         setting = model.setting.beside(setting)
     before, _measuring.is_on = _measuring.is_on, True
     try:
-        with use_threads(setting.threads), leave_as_found(model, *given):
+        with (
+            use_threads(setting.threads),
+            leave_as_found(model, *given),
+            warnings.catch_warnings(),
+        ):
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
             yield
     finally:
         _measuring.is_on = before

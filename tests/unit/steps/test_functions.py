@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -167,3 +168,13 @@ def test_a_step_that_trains_and_evaluates_without_gradients_has_autograd():
     assert isinstance(loaded, LoadedModel) and loaded.has_autograd
     receipt = tax(distill, normal(3, 4))
     assert list_names(receipt) == ["Python and bindings", "autograd", "operators"]
+
+
+def test_what_torch_says_of_our_streams_is_not_passed_on() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        warnings.warn("The AccumulateGrad node's stream does not match that of", stacklevel=1)
+        return x + 1
+
+    with warnings.catch_warnings(record=True) as caught:
+        tax(step, torch.zeros(2))
+    assert not [item for item in caught if "AccumulateGrad" in str(item.message)]
