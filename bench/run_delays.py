@@ -1,10 +1,10 @@
 """Whether `ftax run` finds delays that were planted in programs, and what its watching costs.
 
-Each program of tests/programs runs by itself, watched, and watched with a delay in each of its five
-places. The place's line has to be the one with the largest increase of exposed idle, by the delay
-to 10 % or 30 us. Programs mark places where it is not the whole delay: "# hidden", by the device;
-"# exposed 1/2", in one of two workers that take turns. The iteration is compared with the program's
-own clock, its exit code and last line with those without.
+Each program of tests/programs runs by itself and watched, by turns, and watched with a delay in
+each of its five places. The place's line has to be the one with the largest increase of exposed
+idle, by the delay to 10 % or 30 us. Programs mark places where it is not the whole delay:
+"# hidden", by the device; "# exposed 1/2", in one of two workers that take turns. The iteration is
+compared with the program's own clock, its exit code and last line with those without.
 """
 
 from __future__ import annotations
@@ -83,23 +83,27 @@ def take(name: str, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         copy_programs(folder)
-        plain, _ = run(folder, words, watched=False)
-        watched, account = run(folder, words, watched=True)
-        again, _ = run(folder, words, watched=False)
-        assert account is not None
-        process = account.find_main()
+        # By turns, so that both meet the same neighbours.
+        turns = [run(folder, words, watched=watched) for watched in (False, True) * 2]
+        clocks_us, watched_us = (
+            [said["iteration_us"] for said, _ in turns[first::2]] for first in range(2)
+        )
+        accounts = [account for _, account in turns if account is not None]
+        lines = [sum_lines(account, program) for account in accounts]
+        before = {
+            line: sum(one.get(line, 0.0) for one in lines) / 2 for line in {**lines[0], **lines[1]}
+        }
+        process = accounts[0].find_main()
         assert process is not None
         window, cost = process.correct()
-        before = sum_lines(account, program)
-        clock_us = min(plain["iteration_us"], again["iteration_us"])
         iteration_us = window.wall / max(1, window.count) / 1e3
         # The program's iteration may be a part of what repeats.
-        times = max(1, round(iteration_us / watched["iteration_us"]))
+        times = max(1, round(iteration_us / watched_us[0]))
         found: dict[str, Any] = {
-            "report": describe(account), "clock_us": [plain["iteration_us"], again["iteration_us"]],
-            "watched_clock_us": watched["iteration_us"], "cost": cost,
-            "slower": watched["iteration_us"] / clock_us - 1,
-            "iteration_error": iteration_us / times / watched["iteration_us"] - 1, "plants": {},
+            "report": describe(accounts[0]), "clock_us": clocks_us,
+            "watched_clock_us": watched_us, "cost": cost,
+            "slower": min(watched_us) / min(clocks_us) - 1,
+            "iteration_error": iteration_us / times / watched_us[0] - 1, "plants": {},
         }  # fmt: skip
         for place, (line, share) in find_places(PROGRAMS / program).items():
             _, planted = run(folder, [*words, "--plant", str(place)], watched=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
+import run_delays
 from run_delays import DELAY_US, PROGRAMS, find_places, list_figures
 
 NAMES = [path.stem for path in sorted(PROGRAMS.glob("*.py")) if path.stem != "support"]
@@ -29,3 +32,24 @@ def test_half_a_delay_is_wanted_where_half_shows(increase_us, near):
                          "plants": {0: plant | {"increase_us": increase_us}}}}  # fmt: skip
     figures = {item.name: item.value for item in list_figures(parts)}
     assert figures["delays found to 10 % or 30 us"] == near
+
+
+def test_a_program_is_watched_by_turns_and_each_place_after_that(monkeypatch):
+    """The mean of two watched runs is what a planted one is compared with."""
+    calls, idle_us = [], [{30: 10.0}, {30: 20.0, 31: 4.0}, *[{30: 15.0, 31: 1002.0}] * 5]
+    process = Mock(correct=lambda: (Mock(wall=4_000_000, count=2), 0.01))
+    account = Mock(find_main=lambda: process)
+
+    def run(folder, words, *, watched):
+        calls.append((watched, words[-1] if "--plant" in words else ""))
+        clock_us = 2000.0 if watched else 1900.0
+        return {"iteration_us": clock_us + len(calls)}, account if watched else None
+
+    monkeypatch.setattr(run_delays, "run", run)
+    monkeypatch.setattr(run_delays, "describe", lambda account: [])
+    monkeypatch.setattr(run_delays, "sum_lines", lambda account, program: idle_us.pop(0))
+    found = run_delays.take("generate", 3.0)
+    by_turns = [(False, ""), (True, "")] * 2
+    assert calls == [*by_turns, *((True, str(place)) for place in found["plants"])]
+    assert found["slower"] == pytest.approx(2002 / 1901 - 1)
+    assert {plant["largest"] for plant in found["plants"].values()} == {31}
