@@ -162,6 +162,25 @@ def test_after_a_refusal_ranks_meet_again(tmp_path: Path) -> None:
     assert "rounds is 4 here and 3 on rank 0" in second
 
 
+ONE_READS = """
+def step(x):
+    y = net(x)
+    if rank == 1:
+        y = y * y.sum().item()
+    dist.all_reduce(y)
+    return y
+
+receipt = measure(3)
+print("RUNGS", *(rung.place for rung in receipt.rungs))
+print("CALLS", *(item.calls for item in receipt.collectives))
+"""
+
+
+def test_ranks_of_which_one_has_no_tape_make_the_same_calls(tmp_path: Path) -> None:
+    for output in run(tmp_path, ONE_READS):
+        assert "RUNGS eager/python\nCALLS 1\n" in output
+
+
 TRAIN = """
 import math
 from torch.nn.parallel import DistributedDataParallel

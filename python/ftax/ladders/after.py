@@ -137,7 +137,8 @@ def _time_collectives(after: AfterRounds) -> None:
     """Of each rung, with the other ranks."""
     assert after.ranks is not None
     rungs = {rung.place: rung.latency_ns for rung in after.receipt.rungs}
-    are_waited_for = not after.on_gpu and after.workspace.waits_for_collectives
+    may_hide = after.on_gpu or not after.workspace.waits_for_collectives
+    are_waited_for = after.ranks.agree(int(may_hide)) == 0  # on each rank, as far as a tape tells
     after.warn(_ALONE)
     for item in after.runners:
         if latency_ns := rungs.get(item.place):
