@@ -291,7 +291,7 @@ class StandIn final : public c10d::Backend {
     ++open.timed_;
   }
 
-  // With the device, which may have work of before.
+  // Waits for what the device was given before.
   static void synchronize(const Tensors& tensors) {
     if (tensors.empty() || !tensors[0].is_cuda()) return;
     const c10::Device device = tensors[0].device();

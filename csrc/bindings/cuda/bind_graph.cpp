@@ -117,10 +117,17 @@ void bind_graph(py::module_& m) {
       .def(
           "enqueue",
           [](cuda::GraphRunner& runner) {
-            HANDLE_TH_ERRORS
             const py::gil_scoped_release release;
-            runner.enqueue();
-            END_HANDLE_TH_ERRORS_PYBIND
+            try {
+              runner.enqueue();
+            } catch (const Error&) {
+              throw;
+            } catch (const std::exception&) {  // of a collective
+              const py::gil_scoped_acquire gil;
+              HANDLE_TH_ERRORS
+              throw;
+              END_HANDLE_TH_ERRORS_PYBIND
+            }
           },
           "Launches all on the current stream, and does not wait.");
   Class<cuda::LaunchReplayRunner>(m, "LaunchReplayRunner")

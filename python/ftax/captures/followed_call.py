@@ -110,17 +110,17 @@ class FollowedCall(Recorded):
         sys.setprofile(None)
         try:
             roots = self._find_roots(result, first)
+            every = [self._results[place] for place in self.with_graph]
             handed = [item.detach() for item in self._results]  # of the forward pass
+            self._results = handed  # which keep no graph
             device = roots[0].device.type
             self.setting = _note_autocast(device)
             with without_hooks(self.weights), enter_autocast(device, self.cast):
-                every = [self._results[place] for place in self.with_graph]
                 leaves = [*self._inputs, *self.weights]
                 uses = list_uses(every, leaves)
                 sys.setprofile(watcher)
                 found = differentiate(roots, self._grads, leaves, uses, self.uses)
                 sys.setprofile(None)
-            self._results = handed  # which have no graph, so that it is free
             return handed, found
         finally:
             sys.setprofile(watcher)

@@ -43,7 +43,7 @@ _LEAST_OUTSIDE = 0.05  # of the latency: what tensors take to be freed is less
 _THROUGHPUT_ROUNDS = 10
 _ALONE = (
     "operators, kernels, lines of Python and phases were looked at on this rank alone: collectives "
-    "take no time there"
+    "only copy there"
 )
 _TAPE = ("eager", "cpp")  # what runs the tape whose operators are timed
 

@@ -1,10 +1,11 @@
 """What other ranks cost a call: how long it waits for them, and how long communication takes.
 
 After the rounds each rung is run by turns with the other ranks, as it is; with them and a barrier
-before each collective, outside of its time; and alone, with collectives that take no time (Note
-[Collectives without other ranks] in C++). What a call takes longer with the others than alone is
-theirs. A collective that all ranks begin at once takes what communication takes; the rest of that
-is waiting for a rank that is late.
+before each collective, outside of its time; and alone, with collectives that copy what this rank
+gives (Note [Collectives without other ranks] in C++). What a call takes longer with the others than
+alone is theirs; where the host waits for each collective, that is its time, and no rank runs alone.
+A collective that all ranks begin at once takes what communication takes; the rest is waiting for a
+rank that is late.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ftax import _core
 from ftax.records.record import Count, Name, Record
 from ftax.steps.collectives import answered_by
 from ftax.timing.candidate import Candidate, Placed
+from ftax.timing.interrupts import hold, take
 from ftax.timing.measurement import Measurement
 from ftax.timing.ranks import Ranks
 from ftax.timing.statistics import compute_interval, compute_mean
@@ -78,16 +80,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class OtherRanks:
-    """What other ranks cost each rung, and what of the first one's cost is communication: no more
-    than there is."""
+    """What other ranks cost each rung, and what of the first one's cost is waiting."""
 
     exposed: tuple[Part, ...]
+    waiting: Part
     communication: Part
-
-    @property
-    def waiting(self) -> Part:
-        """Of the first rung."""
-        return self.exposed[0] - self.communication
 
     def subtract(
         self, time_ns: float, interval_ns: Ends | None, upper: int, lower: int
@@ -110,8 +107,9 @@ def find_other_ranks(
         return None
     exposed = tuple(_estimate(times[rung.place].exposed_ns, rung) for rung in rungs)
     aligned = _estimate(times[rungs[-1].place].aligned_ns, rungs[-1])
-    hidden = exposed[0].time_ns < aligned.time_ns
-    return OtherRanks(exposed, exposed[0] if hidden else aligned)
+    if exposed[0].time_ns < aligned.time_ns:  # other work hides the rest
+        return OtherRanks(exposed, waiting=Part(), communication=exposed[0])
+    return OtherRanks(exposed, waiting=exposed[0] - aligned, communication=aligned)
 
 
 def _estimate(values_ns: tuple[float, ...], rung: Measurement) -> Part:
@@ -128,7 +126,8 @@ def time_collectives(
     """Of a rung of this latency, for about a second. Each rank does so at the same time.
     ``are_waited_for``: the host waits for each collective where it begins it.
 
-    Raises RunnerError where another rank has left.
+    Raises RunnerError where another rank has left, and KeyboardInterrupt on all of them after a
+    Ctrl-C on one.
     """
     ways = ("timed", "aligned") if are_waited_for else ("together", "alone", "aligned")
     longest_ns = max(1, ranks.agree(int(latency_ns)))
@@ -136,19 +135,22 @@ def time_collectives(
     rounds = min(_MOST, max(_LEAST, rounds))
     exposed, aligned = [], []
     calls = 0
-    for place in range(rounds + 1):  # of the first nothing is kept
-        times = {}
-        for way in ways if place % 2 else reversed(ways):
-            found = [_time_call(item, way, ranks) for _ in range(_CALLS)]
-            calls = found[-1].calls or calls
-            times[way] = _Times(*map(statistics.median, zip(*found, strict=True)))
-        if place > 0:
-            aligned.append(times["aligned"].collectives_ns)
-            exposed.append(
-                times["timed"].collectives_ns
-                if are_waited_for
-                else times["together"].latency_ns - times["alone"].latency_ns
-            )
+    with hold():  # a Ctrl-C in the middle of a request would have the others wait
+        for place in range(rounds + 1):  # of the first nothing is kept
+            if ranks.agree(int(take())):
+                raise KeyboardInterrupt
+            times = {}
+            for way in ways if place % 2 else reversed(ways):
+                found = [_time_call(item, way, ranks) for _ in range(_CALLS)]
+                times[way] = _Times(*map(statistics.median, zip(*found, strict=True)))
+            calls = int(times["aligned"].calls)
+            if place > 0:
+                aligned.append(times["aligned"].collectives_ns)
+                exposed.append(
+                    times["timed"].collectives_ns
+                    if are_waited_for
+                    else times["together"].latency_ns - times["alone"].latency_ns
+                )
     return CollectiveTime(
         runtime=item.runtime,
         host=item.host,

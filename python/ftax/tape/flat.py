@@ -21,6 +21,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnsupportedError
+from ftax.tape.flow import list_collectives
 from ftax.tape.recording import dispatch_key_works, record_fragment
 
 Call = dict[str, Any]
@@ -117,8 +118,14 @@ class _Writer:
 def make_flat(tape: _core.Tape, inputs: Sequence[torch.Tensor]) -> FlatProgram:
     """Generate straight-line Python for ``tape``, running it once on ``inputs`` to probe spellings.
 
-    Raises UnsupportedError where this torch offers no dispatch key to probe with.
+    Raises UnsupportedError where this torch offers no dispatch key to probe with, and for calls
+    that communicate.
     """
+    if list_collectives(tape):
+        raise UnsupportedError(
+            "flat Python waits for no collective: no binding makes one, and the others go on from "
+            "what it has not brought yet"
+        )
     if not dispatch_key_works():
         raise UnsupportedError(
             "flat Python needs the dispatch-key recorder, which this torch does not offer"

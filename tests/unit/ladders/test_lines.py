@@ -123,7 +123,7 @@ def test_communication_that_other_work_hides_is_no_part_of_a_line():
     rungs = make_rungs([1000] * 6, [500] * 6, rungs=(EAGER, TAPE))
     lines = compute_lines(rungs, collectives=found)
     assert [line.time_ns for line in lines] == [500 - 10, 0.0, 70.0, 440.0]
-    assert (lines[1].resolved, lines[1].problem) == (False, "")
+    assert (lines[1].resolved, lines[1].problem, lines[1].interval_ns) == (False, "", (0.0, 0.0))
 
 
 def test_errors_of_rounds_and_of_collectives_add_as_squares():
