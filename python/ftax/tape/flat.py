@@ -123,8 +123,7 @@ def make_flat(tape: _core.Tape, inputs: Sequence[torch.Tensor]) -> FlatProgram:
     """
     if list_collectives(tape):
         raise UnsupportedError(
-            "flat Python waits for no collective: no binding makes one, and the others go on from "
-            "what it has not brought yet"
+            "it communicates with other ranks, and flat Python would go on without waiting for them"
         )
     if not dispatch_key_works():
         raise UnsupportedError(
