@@ -105,7 +105,7 @@ def add_part_options(parser: argparse.ArgumentParser, *, duration_s: float) -> N
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="narrow models, on short inputs")
     parser.add_argument(
-        "--only", default="", help="parts whose names have one of these in them, by commas"
+        "--only", default="", help="by commas: names of parts, or words in their names"
     )
     parser.add_argument(
         "--duration", type=float, default=duration_s, help="seconds of rounds a part"
@@ -133,7 +133,10 @@ def take_parts(
     }
     start = time.monotonic()
     for name, take in wanted.items():
-        is_wanted = any(words in name for words in options.only.split(","))
+        is_wanted = any(
+            words == name or (words not in wanted and words in name)
+            for words in options.only.split(",")
+        )
         if not is_wanted or time.monotonic() - start > options.time_limit:
             continue
         progress(name)

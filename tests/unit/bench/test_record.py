@@ -63,6 +63,15 @@ def test_parts_are_kept_as_they_come_and_given_again(tmp_path) -> None:
     assert all(line["environment"]["host"] for line in lines)
 
 
+@pytest.mark.parametrize(("only", "taken"), [("llama", ["llama"]), ("lla", ["llama", "llama-1b"])])
+def test_a_whole_name_is_that_part_alone(tmp_path, only: str, taken: list[str]) -> None:
+    options = argparse.Namespace(
+        results=tmp_path, quick=False, device="cpu", tiny=True, only=only, time_limit=1e9
+    )
+    wanted = {name: lambda: {"n": 1} for name in ("gpt2", "llama", "llama-1b")}
+    assert [*record.take_parts("bench/some.py", wanted, options)] == taken
+
+
 def test_a_record_is_appended_to_the_compressed_file_where_there_is_one(tmp_path) -> None:
     path = tmp_path / "some.jsonl"
     record.append_line(path, {"n": 1})
