@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import ftax
+from ftax.machines.environment import collect_environment
 from record import Figure, figure, finish, make_parser, progress
 
 _RANKS, _STEPS, _TURNS, _CALLS = 2, 100, 9, 20
@@ -254,9 +256,15 @@ def run_ranks(task: str, width: int, device: str) -> dict[str, Any]:
         raise RuntimeError(f"rank 0 of '{task}' found nothing: {errors[-500:]}")
     found = dict(json.loads(output.splitlines()[-1]))
     if ranks[0].returncode:
-        reasons = [line for line in errors.splitlines() if "imeout" in line or "Error" in line]
-        found |= {"ended_s": time.monotonic() - begin, "error": (reasons or [errors])[-1][-300:]}
+        found |= {"ended_s": time.monotonic() - begin, "error": choose_reason(errors)}
     return found
+
+
+def choose_reason(errors: str) -> str:
+    """The last line of an output that says why, without frames of C++ and without folders."""
+    lines = [line for line in errors.splitlines() if not line.lstrip().startswith("frame #")]
+    reasons = [line for line in lines if "imeout" in line or "Error" in line]
+    return re.sub(r"(/[^\s/]+)+/", "", (reasons or lines or [""])[-1])[-300:]
 
 
 def main() -> None:
@@ -274,7 +282,8 @@ def main() -> None:
         run_rank(options.task, options.rank, options.store, options.width, options.device)
     progress("ranks: bits and times")
     kinds = run_ranks("compare", options.width, options.device)
-    finish(__file__, options, list_compared(kinds), raw=kinds)
+    environment = collect_environment(device=options.device).to_dict()
+    finish(__file__, options, list_compared(kinds), raw=kinds, environment=environment)
     count = 2 if options.quick else options.starts
     if count == 0:
         return
@@ -295,7 +304,7 @@ def main() -> None:
             figure(f"one rank {fault}: the other ends, latest",
                    max(item["ended_s"] for item in ends), "s", at_most=_LIMIT_S),
         ]  # fmt: skip
-    finish(__file__, options, figures, raw=starts)
+    finish(__file__, options, figures, raw=starts, environment=environment)
 
 
 def list_compared(kinds: dict[str, dict[str, Any]]) -> list[Figure]:

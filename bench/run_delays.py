@@ -1,6 +1,6 @@
 """Whether `ftax run` finds delays that were planted in programs, and what its watching costs.
 
-Each program of tests/programs runs by itself and watched, by turns, and watched with a delay in
+Each program of tests/programs runs as it is and watched, by turns, and watched with a delay in
 each of its five places. The place's line has to be the one with the largest increase of exposed
 idle, by the delay to 10 % or 30 us. Programs mark places where it is not the whole delay:
 "# hidden", by the device; "# exposed 1/2", in one of two workers that take turns. The iteration is

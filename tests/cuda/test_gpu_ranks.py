@@ -1,6 +1,5 @@
 """Calls that communicate by NCCL: CUDA graphs between collectives."""
 
-import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 import ftax
 from support.communicating import Results, run_communicating
-from support.ranks import run_ranks
+from support.ranks import find_waiting, read_receipts, run_ranks
 
 pytestmark = [pytest.mark.needs_cuda, pytest.mark.usefixtures("alone", "record_at_once")]
 needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
@@ -195,14 +194,7 @@ def receipts(
     folder = tmp_path_factory.mktemp("receipts")
     ended = run_ranks(folder, MEASURED, device="cuda", backend=request.param)
     assert [rank.code for rank in ended] == [0, 0], [rank.output[-2000:] for rank in ended]
-    return [
-        [
-            ftax.Receipt.from_dict(json.loads(line.removeprefix("RECEIPT ")))
-            for line in rank.output.splitlines()
-            if line.startswith("RECEIPT ")
-        ]
-        for rank in ended
-    ]
+    return [read_receipts(rank) for rank in ended]
 
 
 def test_receipts_have_graphs_between_collectives(receipts: list[list[ftax.Receipt]]) -> None:
@@ -216,10 +208,6 @@ def test_receipts_have_graphs_between_collectives(receipts: list[list[ftax.Recei
 
 @pytest.mark.timing
 def test_a_rank_that_is_late_is_seen_by_the_other(receipts: list[list[ftax.Receipt]]) -> None:
-    def find_waiting(receipt: ftax.Receipt) -> float:
-        names = {line.name: line.time_ns for line in receipt.lines}
-        return names["waiting for other ranks"]
-
     in_time, late, _ = map(find_waiting, receipts[0])
     assert late > 5e6
     assert in_time < late / 2

@@ -2,13 +2,12 @@
 
 Two processes each, which import torch: some seconds."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 import ftax
-from support.ranks import run_ranks
+from support.ranks import find_waiting, read_receipts, run_ranks
 
 LATE_S = 0.01  # that the other rank sleeps before the collective
 STEP = """
@@ -49,18 +48,7 @@ def receipts(tmp_path_factory: pytest.TempPathFactory) -> list[list[ftax.Receipt
     assert [rank.code for rank in ended] == [0, 0], (
         ended[0].output[-2000:] + ended[1].output[-2000:]
     )
-    return [
-        [
-            ftax.Receipt.from_dict(json.loads(line.removeprefix("RECEIPT ")))
-            for line in rank.output.splitlines()
-            if line.startswith("RECEIPT ")
-        ]
-        for rank in ended
-    ]
-
-
-def find_waiting(receipt: ftax.Receipt) -> float:
-    return next(line.time_ns for line in receipt.lines if line.name == "waiting for other ranks")
+    return [read_receipts(rank) for rank in ended]
 
 
 def test_all_ranks_make_the_same_requests(receipts: list[list[ftax.Receipt]]) -> None:

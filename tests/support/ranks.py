@@ -3,11 +3,14 @@ on two GPUs."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import ftax
 
 _BEGIN = """
 import datetime, os, sys, traceback
@@ -80,3 +83,14 @@ def run_ranks(
             process.wait()
     texts = [output.read_text(encoding="utf-8") for output in outputs]
     return [Ended(item.returncode, text) for item, text in zip(processes, texts, strict=True)]
+
+
+def read_receipts(rank: Ended) -> list[ftax.Receipt]:
+    """What its script has printed as lines of ``RECEIPT`` and JSON."""
+    lines = [line for line in rank.output.splitlines() if line.startswith("RECEIPT ")]
+    return [ftax.Receipt.from_dict(json.loads(line.removeprefix("RECEIPT "))) for line in lines]
+
+
+def find_waiting(receipt: ftax.Receipt) -> float:
+    """How long it waits for other ranks, in ns."""
+    return next(line.time_ns for line in receipt.lines if line.name == "waiting for other ranks")

@@ -37,8 +37,8 @@ _measuring = _Measuring()
 @contextmanager
 def measuring(model: Model, setting: Setting, *given: Any) -> Iterator[None]:
     """Torch's threads are the setting's inside; afterwards they, and all that ``model`` and
-    ``given`` hold, are as they were found. On a GPU steps run on a stream of ours, of which torch
-    warns where DistributedDataParallel's nodes are of another: not inside."""
+    ``given`` hold, are as they were found. On a GPU steps run on a stream of ours; torch warns of
+    that where DistributedDataParallel's nodes are of another one: not inside."""
     if isinstance(model, LoadedModel):
         setting = model.setting.beside(setting)
     before, _measuring.is_on = _measuring.is_on, True

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import library as operators
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -244,6 +245,7 @@ def test_the_graph_may_be_retained_and_calls_may_wait() -> None:
     assert compare(make_net, draw(4, 8), body).stats().replayed == 6
 
 
+@operators.custom_op("ftax_tests::consume", mutates_args=())
 def consume(kept: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
     made = kept * grad
     kept.numpy().fill(0)  # which no schema tells
@@ -263,7 +265,7 @@ class Consuming(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         (kept,) = ctx.saved_tensors
         is_kept = ctx.cares and torch._C._autograd._get_current_graph_task_keep_graph()
-        return torch.ops.ftax_tests.consume(kept.clone() if is_kept else kept, grad), None
+        return consume(kept.clone() if is_kept else kept, grad), None
 
 
 class Consumed(nn.Linear):
@@ -276,15 +278,7 @@ class Consumed(nn.Linear):
         return made
 
 
-@pytest.fixture(scope="module")
-def library() -> Any:
-    made = torch.library.Library("ftax_tests", "FRAGMENT")
-    made.define("consume(Tensor kept, Tensor grad) -> Tensor")
-    made.impl("consume", consume, "CPU")
-    return made
-
-
-def test_a_backward_pass_may_write_into_what_was_saved_for_it(library: Any) -> None:
+def test_a_backward_pass_may_write_into_what_was_saved_for_it() -> None:
     def body(net: nn.Module, call: Any) -> None:
         for _ in range(6):
             loss = call(draw(4, 8)).square().sum()
@@ -294,7 +288,7 @@ def test_a_backward_pass_may_write_into_what_was_saved_for_it(library: Any) -> N
     assert compare(Consumed, draw(4, 8), body).stats().replayed == 6
 
 
-def test_one_that_always_does_so_is_refused(library: Any) -> None:
+def test_one_that_always_does_so_is_refused() -> None:
     with pytest.raises(ftax.UnsupportedError, match="its schema does not say so"):
         ftax.capture(Consumed(cares=False), draw(4, 8))
 
