@@ -2,8 +2,10 @@
 
 Twelve models of the zoo in their tiny form. In fresh processes, with hash seeds of their own, while
 other processes keep every CPU busy, each model is counted several times. Then one operator, host
-read, copy or graph break is planted behind a module drawn at random, and held to the counts without
-it. Last, what the command and the fixture take.
+read, copy, graph break, or on a GPU wait for the device, is planted behind a module drawn at
+random, and held to the counts without it. Last, what the command and the fixture take, on a CPU.
+
+Counts are also compared with those that are on record of other processors and the same torch.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -32,14 +34,25 @@ import ftax
 from ftax.budgets.baselines import make_baseline
 from ftax.budgets.budget_file import Budget, read_budget_file
 from ftax.budgets.count_step import count_loaded
-from ftax.budgets.counts import Counts
+from ftax.budgets.counts import KINDS, Counts
 from ftax.budgets.held import hold
 from ftax.budgets.run_check import check
+from ftax.machines.environment import collect_environment
 from ftax.steps.given import measuring
 from ftax.steps.module_calls import watch_module_calls
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.setting import Setting
-from record import Figure, figure, finish, make_parser, progress, run_workers
+from record import (
+    RESULTS,
+    Figure,
+    figure,
+    finish,
+    make_parser,
+    name_device,
+    progress,
+    read_lines,
+    run_workers,
+)
 
 MODELS = (
     *("bert-base", "gpt2", "resnet-50", "distilbert", "roberta", "albert"),
@@ -50,7 +63,10 @@ _LINES = {
     "host_reads": "find(out).flatten()[0].item()",
     "copies": "find(out).to('meta')",
     "graph_breaks": "torch._dynamo.graph_break()",
+    "synchronisations": "torch.cuda.synchronize()",
 }
+_ON_GPU = {"synchronisations"}
+_MAY_DIFFER = {"cpu", "gpu"}  # where a count depends on one of them
 _LINE = 6  # of the planted one in `_CODE`
 _CODE = """import torch
 
@@ -107,6 +123,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=8, help="counts of each model a process")
     parser.add_argument("--planted", type=int, default=200, help="of each kind, over all processes")
     parser.add_argument("--compiled", type=int, default=24, help="graph breaks that are planted")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--callgrind", type=int, default=0, help="runs of the same code, alone")
     options = parser.parse_args()
     if options.callgrind:
@@ -122,30 +139,39 @@ def main() -> None:
         f"--{name}={-(-number // options.processes)}"
         for name, number in (("planted", options.planted), ("compiled", options.compiled))
     ]
+    words = [f"--device={options.device}", f"--repeats={options.repeats}"]
     with busy_neighbours():
-        found = run_workers(__file__, options, f"--repeats={options.repeats}", *shares)
-    figures = [*list_alike(found, options.repeats), *list_planted(found), *list_times(options)]
-    finish(__file__, options, figures, raw=found)
+        found = run_workers(__file__, options, *words, *shares)
+    environment = collect_environment(device=options.device).to_dict()
+    figures = [
+        *list_alike(found, options.repeats),
+        *list_across(found, environment),
+        *list_planted(found),
+        *(list_times(options) if options.device == "cpu" else []),
+    ]
+    finish(__file__, options, figures, raw=found, environment=environment)
 
 
 def work(options: argparse.Namespace) -> dict[str, Any]:
     """One process: the counts of each model, by run, and what became of what was planted."""
     draw = random.Random(os.getpid())
     models = MODELS[:3] if options.quick else MODELS
-    counts = {name: count_repeatedly(name, options.repeats) for name in models}
+    setting = Setting(tiny=True, threads=1, device=options.device)
+    counts = {name: count_repeatedly(name, options.repeats, setting) for name in models}
     planted = [
-        {"kind": kind, **plant(draw.choice(models), kind, draw)}
+        {"kind": kind, **plant(draw.choice(models), kind, draw, setting)}
         for kind in _LINES
+        if options.device != "cpu" or kind not in _ON_GPU
         for _ in range(options.compiled if kind == "graph_breaks" else options.planted)
     ]
     return {"counts": counts, "planted": planted}
 
 
-def count_repeatedly(name: str, repeats: int) -> list[dict[str, Any]]:
+def count_repeatedly(name: str, repeats: int, setting: Setting) -> list[dict[str, Any]]:
     """What a model does: each result that is another one than before, and how many runs gave it."""
     found: list[dict[str, Any]] = []
     for _ in range(repeats):
-        counts = count_model(name).to_dict()
+        counts = count_model(name, setting).to_dict()
         same = next((item for item in found if item["counts"] == counts), None)
         if same is None:
             found.append({"counts": counts, "runs": 1})
@@ -169,13 +195,14 @@ def busy_neighbours() -> Iterator[None]:
 
 def count_model(
     name: str,
+    setting: Setting,
     change: Callable[[nn.Module], Callable[[], None]] | None = None,
     *,
     is_compiled: bool = False,
     root: Path = Path(),
 ) -> Counts:
     """What a model does, with a ``change`` of the module, which gives what undoes it."""
-    loaded = ftax.load_model(name, setting=Setting(tiny=True, threads=1))
+    loaded = ftax.load_model(name, setting=setting)
     undo = change(loaded.module) if change else None
     try:
         if not is_compiled:
@@ -187,7 +214,9 @@ def count_model(
             with torch.no_grad():
                 return compiled(*args, **loaded.kwargs)
 
-        made = ftax.load_model(ftax.step(step, loaded.args), setting=Setting(threads=1))
+        made = ftax.load_model(
+            ftax.step(step, loaded.args), setting=Setting(threads=1, device=setting.device)
+        )
         with measuring(made, made.setting):
             return count_loaded(made, root)
     finally:
@@ -196,7 +225,7 @@ def count_model(
             undo()
 
 
-def plant(name: str, kind: str, draw: random.Random) -> dict[str, Any]:
+def plant(name: str, kind: str, draw: random.Random, setting: Setting) -> dict[str, Any]:
     """Whether one more of a kind is a breach that names its line."""
     path = draw.choice(list_called(name))
     is_compiled = kind == "graph_breaks"
@@ -204,6 +233,7 @@ def plant(name: str, kind: str, draw: random.Random) -> dict[str, Any]:
         before, after = (
             count_model(
                 name,
+                setting,
                 functools.partial(put_behind, import_code(folder, line), path),
                 is_compiled=is_compiled,
                 root=Path(folder),
@@ -269,10 +299,44 @@ def list_alike(found: Sequence[Any], repeats: int) -> list[Figure]:
     ]
 
 
+def list_across(found: Sequence[Any], environment: Mapping[str, Any]) -> Iterator[Figure]:
+    """Of how many counts, by model and kind, other processors have the same number: those that may
+    not depend on the processor, and the rest."""
+    here = name_device(environment)
+    now = sum_counts(found[0]["counts"])
+    others = {
+        name_device(record["environment"]): sum_counts(raw["counts"])
+        for record in read_lines(RESULTS / "check.jsonl")
+        for raw in record["raw"][:1]
+    }
+    for name, before in others.items():
+        shared = [key for key in now if key in before] if name != here else []
+        for words, may_differ in (("", False), (", of those that may differ", True)):
+            keys = [key for key in shared if bool(_MAY_DIFFER & {*KINDS[key[1]].depends_on})
+                    == may_differ]  # fmt: skip
+            if keys:
+                same = sum(now[key] == before[key] for key in keys) / len(keys)
+                yield figure(f"counts as on {name}{words}", same, "share",
+                             at_least=None if may_differ else 1.0)  # fmt: skip
+
+
+def sum_counts(counts: Mapping[str, Any]) -> dict[tuple[str, ...], int]:
+    """Each number, by model and kind, and by what else it may depend on."""
+    return {
+        (model, kind, found["setting"]["torch"], found["setting"]["device"]):
+        sum(fact["count"] for fact in tally["facts"])
+        for model, (first, *_) in counts.items()
+        for found in [first.get("counts", first)]  # early records have each run
+        for kind, tally in found["tallies"].items()
+    }  # fmt: skip
+
+
 def list_planted(found: Sequence[Any]) -> Iterator[Figure]:
     """By kind: how often it was caught with its line."""
     for kind in _LINES:
         tries = [item for worker in found for item in worker["planted"] if item["kind"] == kind]
+        if not tries:
+            continue
         missed = [item for item in tries if item["verdict"] != "breach" or not item["is_named"]]
         for item in missed:
             progress(f"not found: {item}")

@@ -184,6 +184,21 @@ def test_the_command_writes_a_record_and_a_page(tmp_path: Path) -> None:
     assert 0.5 < idle / process["timeline"]["end"] < 1
 
 
+@pytest.mark.parametrize(("most", "code"), [(1, 0), (0, 1)])
+def test_a_budget_of_synchronisations(tmp_path: Path, most: int, code: int) -> None:
+    budget = tmp_path / "ftax.toml"
+    budget.write_text(f"[run]\nbudget = {{synchronisations = {most}, launches = {2 * KERNELS}}}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "ftax", "run", "--budget", str(budget), "--",
+         *write(tmp_path, HOST_BOUND)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (code, "done\n"), done.stderr
+    assert re.search(rf"launches: \d+\.\d of {2 * KERNELS}\n", done.stderr)
+    assert f"synchronisations: 1.0 of {most}{', over' if code else ''}\n" in done.stderr
+    assert ("    1.0 at program.py:12 step" in done.stderr) == bool(code)
+
+
 SERVICE = """
 import torch
 from torch import nn

@@ -1,44 +1,77 @@
 """Counts what one call of a step does on a GPU: kernels, launches, and waits for the device, as
 CUPTI reports them, also those of libraries that torch knows nothing of.
+
+Places are from a second trace, in which each line of the step is timed; as far as it has the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 from ftax.budgets.counts import Notes, Tally
-from ftax.instruments.trace.activities import ApiCall, IterationTrace
+from ftax.budgets.places import LineTimes, Place, Places
+from ftax.instruments.trace.activities import ApiCall, IterationTrace, find_launches
 from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.names import shorten_all
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.timeline import find_waits, list_outermost
 from ftax.instruments.trace.tracer import detach, trace_prepared
+from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
+from ftax.tape.recording import follow_modules
 
 _ITERATIONS = 3
 _LAUNCH = re.compile(r"cu(da)?Launch(Cooperative)?Kernel\w*")
 _GRAPH_LAUNCH = re.compile(r"cu(da)?GraphLaunch\w*")
 
 
-def count_on_gpu(loaded: LoadedModel) -> dict[str, Tally]:
-    """By kind of count. Raises UnavailableError where there is no CUPTI, or another profiler has
-    it."""
-    prepared = find_runtime("eager").prepare(Workspace(loaded), "python")
+def count_on_gpu(loaded: LoadedModel, places: Places | None) -> dict[str, Tally]:
+    """By kind of count; without ``places`` no lines are named. Raises UnavailableError where there
+    is no CUPTI, or another profiler has it."""
+    workspace = Workspace(loaded)
+    prepared = find_runtime("eager").prepare(workspace, "python")
     try:
-        return tally_trace(trace_prepared(loaded, prepared, iterations=_ITERATIONS))
+        counted = tally_trace(trace_prepared(loaded, prepared, iterations=_ITERATIONS))
+        if places is None:
+            return counted
+        with follow_modules(loaded.module, lambda _: None) as module:
+            lines, call = LineTimes(places, module), loaded.bind()
+            watched = replace(
+                prepared, runner=drive_python(workspace, "eager", lambda: lines.watch(call))
+            )
+            trace = trace_prepared(loaded, watched, iterations=_ITERATIONS)
+        return place(counted, tally_trace(trace, lines))
     finally:
         detach()
 
 
-def tally_trace(trace: Trace) -> dict[str, Tally]:
+def place(counted: Mapping[str, Tally], placed: Mapping[str, Tally]) -> dict[str, Tally]:
+    """What was counted, with places where as much of each was seen when the lines were timed."""
+    return {
+        kind: replace(tally, facts=placed[kind].facts)
+        if _sum_names(tally) == _sum_names(placed[kind])
+        else tally
+        for kind, tally in counted.items()
+    }
+
+
+def _sum_names(tally: Tally) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for fact in tally.facts:
+        found[fact.what] += fact.count
+    return found
+
+
+def tally_trace(trace: Trace, lines: LineTimes | None = None) -> dict[str, Tally]:
     """What each iteration did; a problem where they differ, or the trace is unreliable."""
     verdict = judge(trace)
     names = shorten_all(kernel.name for kernel in trace.kernels)
-    parts = [_count_part(part, names) for part in trace.split()]
+    parts = [_count_part(part, names, lines) for part in trace.split()]
     problem = "" if verdict.ok else f"the trace is {verdict.describe()}"
     return {
         kind: Tally(facts=tally.facts, problem=problem or _compare(kind, parts))
@@ -46,28 +79,36 @@ def tally_trace(trace: Trace) -> dict[str, Tally]:
     }
 
 
-def _count_part(part: IterationTrace, names: dict[str, str]) -> dict[str, Tally]:
-    """What was done in an iteration before its own wait for the device."""
+def _count_part(
+    part: IterationTrace, names: dict[str, str], lines: LineTimes | None
+) -> dict[str, Tally]:
+    """What was done in an iteration before its own wait for the device, which its thread ends."""
     notes = {kind: Notes() for kind in ("kernels", "launches", "graph_launches")}
+    thread = max(part.api_calls, key=lambda call: call.end_ns, default=None)
+
+    def find_place(call: ApiCall | None) -> Place:
+        if call is None or thread is None:
+            return Place()
+        is_other = call.thread_id != thread.thread_id
+        found = lines.find(call.start_ns, in_other_thread=is_other) if lines else Place()
+        other = "in another thread" if is_other else ""
+        return found._replace(where=f"{other} {found.where}".strip())
+
+    launches = find_launches(part.api_calls)
     for kernel in part.kernels:
-        notes["kernels"].add(names[kernel.name])
+        where = find_place(launches.get(kernel.correlation_id)) if lines else Place()
+        notes["kernels"].add(names[kernel.name], *where)
     for call in list_outermost(part):
         for kind, pattern in (("launches", _LAUNCH), ("graph_launches", _GRAPH_LAUNCH)):
             if pattern.fullmatch(call.name):
-                notes[kind].add(call.name, _say_thread(call, part.api_calls))
+                notes[kind].add(call.name, *find_place(call))
     notes["synchronisations"] = Notes()
     for wait in find_waits(part)[0]:
-        notes["synchronisations"].add(wait.name, _say_thread(wait, part.api_calls))
+        notes["synchronisations"].add(wait.name, *find_place(wait))
     return {kind: found.to_tally() for kind, found in notes.items()}
 
 
-def _say_thread(call: ApiCall, calls: Sequence[ApiCall]) -> str:
-    """Whether it is another thread than the one that makes most calls."""
-    ((usual, _),) = Counter(item.thread_id for item in calls).most_common(1)
-    return "" if call.thread_id == usual else "in another thread"
-
-
-def _compare(kind: str, parts: Sequence[dict[str, Tally]]) -> str:
+def _compare(kind: str, parts: list[dict[str, Tally]]) -> str:
     totals = [part[kind].total for part in parts]
     if len(set(totals)) == 1:
         return ""

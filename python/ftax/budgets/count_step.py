@@ -160,14 +160,15 @@ def _count(step: _Step) -> Iterator[tuple[str, Tally]]:
         for name, tally in first.items():
             yield name, replace(tally, problem=_find_difference(tally, second[name]))
     if step.loaded.device != "cpu":
-        yield from _count_device(step.loaded)
+        yield from _count_device(step)
 
 
-def _count_device(loaded: LoadedModel) -> Iterator[tuple[str, Tally]]:
+def _count_device(step: _Step) -> Iterator[tuple[str, Tally]]:
     from ftax.budgets.count_on_gpu import count_on_gpu
 
     try:
-        yield from count_on_gpu(loaded).items()
+        # TorchDynamo would compile what times the lines.
+        yield from count_on_gpu(step.loaded, None if step.is_compiled else step.places).items()
     except UnavailableError:  # no CUPTI: what is counted without it stays
         return
 

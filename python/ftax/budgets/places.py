@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ftax.steps.outputs import call_model
 from ftax.steps.train import train
@@ -71,3 +75,49 @@ class Places:
         if short == path.name and path.is_absolute() and path.is_relative_to(self._root):
             return path.relative_to(self._root).as_posix()
         return short
+
+
+class LineTimes:
+    """When each line of a step began, by the clock of traces: so what a trace has is placed.
+
+    ``module`` tells which module is running.
+    """
+
+    def __init__(self, places: Places, module: Callable[[], str]) -> None:
+        self._places, self._module = places, module
+        self._times_ns: list[int] = []
+        self._lines: list[tuple[Place, bool]] = []  # whether a backward pass ran from there
+
+    def watch(self, call: Callable[[], Any]) -> Any:
+        """``call()``, line by line; a debugger is told of no line meanwhile."""
+        before = sys.gettrace()
+        sys.settrace(self._see)
+        try:
+            return call_model(call)
+        finally:
+            sys.settrace(before)
+
+    def find(self, time_ns: int, *, in_other_thread: bool = False) -> Place:
+        """Where the step was. Of another thread that is known while it runs a backward pass, for
+        which the line waits that began it."""
+        index = bisect_right(self._times_ns, time_ns) - 1
+        if index < 0:
+            return Place()
+        place, is_backward = self._lines[index]
+        return place if is_backward or not in_other_thread else Place()
+
+    def _see(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "return":
+            self._note(frame.f_back)
+        elif is_own_line(frame):
+            self._note(frame)
+        else:
+            if frame.f_code.co_name == "_engine_run_backward":
+                self._note(frame, is_backward=True)
+            return None  # of its lines nothing is to be known
+        return self._see
+
+    def _note(self, frame: FrameType | None, *, is_backward: bool = False) -> None:
+        place = self._places.find(frame, self._module())
+        self._times_ns.append(time.monotonic_ns())
+        self._lines.append((place, is_backward))

@@ -1,6 +1,7 @@
 """What a GPU did, counted in traces made by hand."""
 
-from ftax.budgets.count_on_gpu import tally_trace
+from ftax.budgets.count_on_gpu import place, tally_trace
+from ftax.budgets.places import Place
 from support.traces import make_call, make_kernel, make_trace, make_window
 
 WINDOWS = (make_window(1000, 2000, 1800), make_window(3000, 4000, 3800))
@@ -50,3 +51,36 @@ def test_kernels_launches_and_waits_of_the_step_alone():
 def test_iterations_that_differ_are_no_count():
     one_more = make_kernel(3500, 3550, "copy", correlation_id=3001)
     assert tally_trace(make_whole_trace(one_more))["kernels"].problem
+
+
+class Lines:
+    """A line for each of CUPTI's times; of another thread only a backward pass's."""
+
+    def find(self, time_ns, *, in_other_thread=False):
+        return Place() if in_other_thread else Place(f"at a.py in f: line {time_ns}", "a.py:1")
+
+
+def test_what_is_seen_is_at_the_line_that_ran():
+    found = tally_trace(make_whole_trace(), Lines())
+    facts = {kind: [fact.key for fact in tally.facts] for kind, tally in found.items()}
+    assert facts == {
+        "kernels": ["copy at a.py in f: line 1100", "gemm at a.py in f: line 1200"],
+        "launches": ["cudaLaunchKernel at a.py in f: line 1100"],
+        "graph_launches": ["cudaGraphLaunch at a.py in f: line 1200"],
+        "synchronisations": [
+            "cudaEventSynchronize in another thread",
+            "cudaStreamSynchronize at a.py in f: line 1300",
+        ],
+    }
+
+
+def test_places_are_given_where_both_traces_have_the_same():
+    one_more = (make_kernel(1500, 1550, "copy", correlation_id=1001),
+                make_kernel(3500, 3550, "copy", correlation_id=3001))  # fmt: skip
+    counted = tally_trace(make_whole_trace())
+    found = place(counted, tally_trace(make_whole_trace(*one_more), Lines()))
+    assert {kind: tally.total for kind, tally in found.items()} == {
+        kind: tally.total for kind, tally in counted.items()
+    }
+    assert [fact.where for fact in found["kernels"].facts] == ["", ""]
+    assert found["launches"].facts[0].where == "at a.py in f: line 1100"
