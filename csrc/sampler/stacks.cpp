@@ -132,6 +132,7 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
     if (!walk(frame)) continue;
     auto [end, other] =
         std::mismatch(places_.rbegin(), places_.rend(), first.rbegin(), first.rend());
+    const bool has_changed = end != places_.rend() || other != first.rend();
     if (end != places_.rend() && other != first.rend() && end->code == other->code) ++end;
     if (end == places_.rbegin()) continue;
     places_.erase(places_.begin(), end.base());
@@ -141,7 +142,7 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
                   .stack = 0,
                   .opcode = 0,
                   .state = static_cast<uint8_t>(letter),
-                  .region = 0,
+                  .region = static_cast<uint8_t>(has_changed),
                   .took_ns = 0};
     if (!number(numbers, news, sample)) continue;
     sample.took_ns = static_cast<uint64_t>(now_ns() - begin);

@@ -23,7 +23,8 @@ struct Sample {
   uint32_t stack;
   uint16_t opcode;  // at which the innermost frame stands, as it lies in memory
   uint8_t state;    // of the thread, as in /proc: 'R' runs, 'S' sleeps; 'G' waits for the GIL
-  uint8_t region;   // whose machine code a thread of this process runs (own_thread.h); else 0
+  uint8_t region;   // whose machine code a thread of this process runs (own_thread.h), else 0; of
+                    // another process 1 where the stack changed while it was read
   uint64_t took_ns;
 };
 

@@ -196,7 +196,8 @@ def test_a_budget_of_synchronisations(tmp_path: Path, most: int, code: int) -> N
     assert (done.returncode, done.stdout) == (code, "done\n"), done.stderr
     assert re.search(rf"launches: \d+\.\d of {2 * KERNELS}\n", done.stderr)
     assert f"synchronisations: 1.0 of {most}{', over' if code else ''}\n" in done.stderr
-    assert ("    1.0 at program.py:12 step" in done.stderr) == bool(code)
+    # Each takes some us, so a sample within one is rare.
+    assert bool(re.search(r"    1\.0 (at|near) program.py:1[0-2] step", done.stderr)) == bool(code)
 
 
 SERVICE = """

@@ -77,7 +77,7 @@ def best(rows):
 def main():
     options = parse()
     device, big = options.device, options.device.type == "cuda"
-    batch, patches, width, layers = (64, 256, 768, 4) if big else (2, 16, 64, 2)
+    batch, patches, width, layers = (192, 256, 768, 4) if big else (2, 16, 64, 2)
     dtype = torch.float16 if big else torch.float32
     image = ImageTower(*(layer(width) for _ in range(layers))).to(device, dtype).eval()
     text = TextTower(width, layers + 2).to(device, dtype).eval()

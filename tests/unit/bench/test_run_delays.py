@@ -35,8 +35,9 @@ def test_half_a_delay_is_wanted_where_half_shows(increase_us, near):
 
 
 def test_a_program_is_watched_by_turns_and_each_place_after_that(monkeypatch):
-    """The mean of two watched runs is what a planted one is compared with."""
-    calls, idle_us = [], [{30: 10.0}, {30: 20.0, 31: 4.0}, *[{30: 15.0, 31: 1002.0}] * 5]
+    """The mean of watched runs is what a planted one is compared with."""
+    watched = [{30: 10.0}, {30: 20.0, 31: 4.0}, {30: 15.0}]
+    calls, idle_us = [], [*watched, *[{30: 15.0, 31: 1002.0}] * 5]
     process = Mock(correct=lambda: (Mock(wall=4_000_000, count=2), 0.01))
     account = Mock(find_main=lambda: process)
 
@@ -49,7 +50,7 @@ def test_a_program_is_watched_by_turns_and_each_place_after_that(monkeypatch):
     monkeypatch.setattr(run_delays, "describe", lambda account: [])
     monkeypatch.setattr(run_delays, "sum_lines", lambda account, program: idle_us.pop(0))
     found = run_delays.take("generate", 3.0)
-    by_turns = [(False, ""), (True, "")] * 2
+    by_turns = [(False, ""), (True, "")] * 3
     assert calls == [*by_turns, *((True, str(place)) for place in found["plants"])]
     assert found["slower"] == pytest.approx(2002 / 1901 - 1)
     assert {plant["largest"] for plant in found["plants"].values()} == {31}

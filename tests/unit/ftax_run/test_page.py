@@ -46,7 +46,7 @@ def test_the_numbers_are_those_of_the_account() -> None:
     assert (first["time"], second["time"]) == pytest.approx((4e5, 2e5))
     assert (names[first["leaf"]], first["leaf_share"]) == ("nn/loss.py:7 forward", 0.75)
     assert second["leaf"] == second["place"]
-    assert process["syncs"] == [[first["place"], 1.0, 1e4]]
+    assert process["syncs"] == [[first["place"], 1.0, 1e4, False]]
     assert process["work"] == [["kernels", 20.0], ["launches", 20.0]]
     assert [place[2] for place in values["places"]] == [name[:5] == "train" for name in names]
 

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from ftax_run import records
 from ftax_run.account import Account, ProcessAccount
-from ftax_run.activities import KERNEL, RECORD
-from ftax_run.causes import GAP, SYNC
+from ftax_run.activities import CALL, KERNEL, RECORD
+from ftax_run.causes import BLOCKED, GAP, SYNC
 from ftax_run.frames import Place, Places
 from ftax_run.report import describe
 from ftax_run.sampler import SAMPLE
-from ftax_run.window import Recorded, Window, analyse
+from ftax_run.sums import Sums
+from ftax_run.window import Recorded, Waits, Window, analyse
 
+STEP = ("train.py", 12, "step")
 STREAMS = Path(__file__).parent / "streams"
 
 
@@ -32,7 +34,7 @@ class Known(Places):
 
 def load(name: str) -> tuple[Recorded, Known]:
     with np.load(STREAMS / f"{name}.npz") as stream:
-        records, samples = stream["records"], stream["samples"]
+        records, samples = stream["records"], stream["samples"].view(SAMPLE)
         meta = json.loads(stream["meta"].tobytes())
     into_c = np.zeros(256, dtype=bool)
     into_c[meta["into_c"]] = True
@@ -124,6 +126,15 @@ def test_what_recording_cost_is_taken_out_where_launches_are() -> None:
     assert window.take_out(-excess) is window
 
 
+def test_what_recording_cost_between_pieces_of_work_is_taken_out_too() -> None:
+    window = Window(count=1, wall=1000.0, busy=300.0, gaps=200.0, blocked=400.0)
+    window.idle[STEP, "Python"], window.launched[STEP, "Python"] = 100.0, 5.0
+    found = window.take_out(250.0)
+    assert (found.wall, sum(found.idle.values())) == (750.0, 0.0)
+    assert (found.gaps, found.blocked) == (150.0, 300.0)
+    assert sum(found.sum_causes().values()) == found.wall - found.busy
+
+
 def test_without_calls_it_is_the_hosts_until_the_work_begins() -> None:
     recorded, places = load("eager_planted_1ms")
     records = recorded.records[recorded.records["kind"] != 5]
@@ -193,3 +204,81 @@ def test_a_run_that_is_read_again_says_the_same(name: str) -> None:
     account = Account(["train.py"], 0, 100, 20.0, 0, 0, [ProcessAccount(1, windows=[join(name)])])
     again = records.from_record(json.loads(json.dumps(records.to_record(account))))
     assert describe(again) == describe(account)
+
+
+def make_waiting(sampled: list[tuple[int, ...]], *, late: int = 2_000) -> Recorded:
+    """Ten iterations of 1 ms: two kernels of 100 us, of which the second begins ``late`` after the
+    first, though launched in time, then a wait of 40 us. ``sampled`` are offsets, how long reading
+    took, stacks, and whether they changed meanwhile."""
+    records, samples = [], []
+    for number in range(10):
+        base = 1_000_000 * (number + 1)
+        second = base + 100_000 + late
+        for order, start in enumerate((base, second)):
+            launch = 2 * number + order + 1
+            called = base - 20_000 + order * 5000
+            records += [(called, called + 3000, launch, 7, 1, CALL, 0),
+                        (start, start + 100_000, launch, 3, 10 + order, KERNEL, 0)]  # fmt: skip
+        records.append((second + 70_000, second + 110_000, 1000 + number, 7, 2, CALL, 0))
+        samples += [(second + offset, 0, 7, stack, 0, ord("R"), *(changed or [0]), took)
+                    for offset, took, stack, *changed in sampled]  # fmt: skip
+    names = {1: "cudaLaunchKernel", 2: "cudaStreamSynchronize", 10: "a", 11: "b"}
+    return Recorded(
+        7, 0, 12_000_000, np.array(records, dtype=RECORD), names, np.array(samples, dtype=SAMPLE),
+        np.zeros(256, bool), np.empty(0, int),
+    )  # fmt: skip
+
+
+OUTER = ("train.py", 30, "<module>")
+LATER = ("train.py", 13, "step")
+STACKS = Known({1: [STEP, OUTER], 2: [LATER, OUTER], 3: [OUTER]})
+
+
+def test_a_wait_is_at_the_line_of_samples_that_were_read_within_it() -> None:
+    window = analyse(make_waiting([(20_000, 5000, 2), (80_000, 20_000, 1)]), STACKS)
+    assert window is not None
+    assert (dict(window.syncs), window.near_syncs[STEP]) == ({STEP: window.count}, 0)
+    (waits,) = window.waits.values()
+    assert dict(waits.within) == {STEP: window.count}
+
+
+def test_a_wait_without_a_sample_is_near_a_line() -> None:
+    # The nearest has an outer frame alone: inside of it something changed while it was read.
+    window = analyse(make_waiting([(100_000, 30_000, 3, 1), (60_000, 5000, 1)]), STACKS)
+    assert window is not None
+    assert dict(window.syncs) == {STEP: window.count} == dict(window.near_syncs)
+
+
+def test_windows_together_tell_where_a_wait_is() -> None:
+    first = analyse(make_waiting([(60_000, 5000, 2)]), STACKS)
+    second = analyse(make_waiting([(80_000, 20_000, 1)]), STACKS)
+    assert first is not None
+    assert second is not None
+    assert list(first.syncs) == [LATER]
+    count = first.count + second.count
+    first.add(second)
+    assert (dict(first.syncs), first.near_syncs[STEP]) == ({STEP: count}, 0)
+    assert first.sync_idle[STEP] == sum(waits.exposed for waits in first.waits.values()) > 0
+
+
+def test_launched_work_that_does_not_begin_waits_for_something() -> None:
+    short, long = (
+        analyse(make_waiting([(80_000, 20_000, 1)], late=late), STACKS) for late in (2000, 600_000)
+    )
+    assert short is not None
+    assert long is not None
+    # 17 us from the call that launches the first until it begins.
+    assert (short.gaps / short.count, short.blocked) == (19_000, 0)
+    assert (long.gaps / long.count, long.blocked / long.count) == (17_000, 600_000)
+    assert long.sum_causes()[BLOCKED] == long.blocked
+    account = Account(["train.py"], 0, 100, 20.0, 0, 0, [ProcessAccount(1, windows=[long])])
+    long.idle[STEP, "Python"], long.unseen = long.unseen, 0.0
+    assert describe(account)[0].startswith(
+        "Kept waiting by others: for 60 % of the time work that was launched does not begin"
+    )
+
+
+def test_the_sums_of_waits() -> None:
+    waits = Waits(2, 10.0, Sums({STEP: 1.0}), Sums())
+    waits.add(Waits(3, 5.0, Sums({STEP: 2.0}), Sums({OUTER: 0.5})))
+    assert waits == Waits(5, 15.0, Sums({STEP: 3.0}), Sums({OUTER: 0.5}))

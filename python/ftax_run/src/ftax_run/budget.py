@@ -83,4 +83,7 @@ def _list_counted(found: Findings, budget: Budget) -> list[Synchronisation]:
 
 
 def _list_places(counted: list[Synchronisation]) -> list[str]:
-    return [f"    {item.count:.1f} at {name_place(item.place)}" for item in counted[:_MOST_PLACES]]
+    return [
+        f"    {item.count:.1f} {'near' if item.is_near else 'at'} {name_place(item.place)}"
+        for item in counted[:_MOST_PLACES]
+    ]

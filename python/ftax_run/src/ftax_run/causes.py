@@ -16,11 +16,13 @@ import numpy as np
 
 from ftax_run.frames import Places, is_users
 
-PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN = (
+PYTHON, CPP, GIL, SYNC, WAIT, COPY, BLOCKED, GAP, UNSEEN = (
     "Python", "C++ below Python", "waiting for the GIL", "waiting in a synchronisation",
-    "waiting for input or another thread", "copies", "gaps between kernels", "not sampled",
+    "waiting for input or another thread", "copies", "launched work that waits",
+    "gaps between kernels", "not sampled",
 )  # fmt: skip
-CAUSES = (PYTHON, CPP, GIL, SYNC, WAIT, COPY, GAP, UNSEEN)
+CAUSES = (PYTHON, CPP, GIL, SYNC, WAIT, COPY, BLOCKED, GAP, UNSEEN)
+OF_THE_DEVICE = (BLOCKED, GAP)  # the host is not late
 _HANDS_OVER = re.compile(
     r"/(multiprocessing|concurrent/futures|torch/utils/data|torch/multiprocessing)/"
     r"|/(queue|threading)\.py$"

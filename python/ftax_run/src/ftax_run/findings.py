@@ -28,6 +28,7 @@ class Synchronisation:
     place: Place
     count: float
     exposed: float  # idle time that begins in it
+    is_near: bool = False  # no sample was within one: the line may be another one beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,12 @@ def _find_idle(process: ProcessAccount) -> Findings:
     window, cost = process.correct()
     share = 1 / max(1, window.count)
     syncs = [
-        Synchronisation(place, count * share, window.sync_idle[place] * share)
+        Synchronisation(
+            place,
+            count * share,
+            window.sync_idle[place] * share,
+            window.near_syncs[place] > count / 2,
+        )
         for place, count in window.syncs.rank()
     ]
     return Findings(

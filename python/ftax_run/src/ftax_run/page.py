@@ -18,7 +18,7 @@ from string import Template
 from typing import Any
 
 from ftax_run.account import Account, Event, ProcessAccount
-from ftax_run.causes import GAP, UNSEEN
+from ftax_run.causes import OF_THE_DEVICE, UNSEEN
 from ftax_run.findings import Findings, find
 from ftax_run.frames import Place, is_users, name_place
 from ftax_run.records import write_text
@@ -130,7 +130,9 @@ def _list_process(
              "leaf": places[line.leaf], "leaf_share": line.leaf_share}
             for line in found.lines
         ],
-        "syncs": [[places[sync.place], sync.count, sync.exposed] for sync in found.syncs],
+        "syncs": [
+            [places[sync.place], sync.count, sync.exposed, sync.is_near] for sync in found.syncs
+        ],
         "work": [[name, amount] for name, amount in found.work.items() if amount],
         "stacks": make_tree(found, places),
         "timeline": make_timeline(process.timeline),
@@ -156,7 +158,8 @@ def make_tree(found: Findings, places: _Numbers) -> list[list[float]]:
                 rows.append([caller, places[place], 0.0, 0.0])
             rows[row][2] += time
         rows[row][3] += time
-    booked = sum(found.causes.values()) - found.causes[GAP] - found.causes[UNSEEN]
+    left_out = sum(found.causes[cause] for cause in (*OF_THE_DEVICE, UNSEEN))
+    booked = sum(found.causes.values()) - left_out
     rare = max(0.0, booked - rows[0][2])
     rows[0][2:] = [rows[0][2] + rare, rows[0][3] + rare]
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ftax_run.account import Account, ProcessAccount
-from ftax_run.causes import CAUSES, GAP, WAIT
+from ftax_run.causes import BLOCKED, CAUSES, GAP, OF_THE_DEVICE, WAIT
 from ftax_run.findings import Findings, Line, find
 from ftax_run.frames import name_place
 from ftax_run.window import Window
@@ -36,9 +36,16 @@ def name_verdict(window: Window) -> str:
     """Who keeps whom waiting, and where to look first."""
     share = 100 * (1 - window.busy / window.wall)
     causes = window.sum_causes()
-    hosts = {cause: causes[cause] for cause in CAUSES if cause != GAP}
+    hosts = {cause: causes[cause] for cause in CAUSES if cause not in OF_THE_DEVICE}
+    if causes[BLOCKED] > max(_LEAST_IDLE * window.wall, sum(hosts.values())):
+        part = 100 * causes[BLOCKED] / window.wall
+        return (
+            f"Kept waiting by others: for {part:.0f} % of the time work that was launched does not "
+            "begin, while another process, stream or host function has its turn"
+        )
     if sum(hosts.values()) < 0.05 * window.wall:
-        gaps = f", but for {share:.0f} % in gaps between kernels" if share >= 5 else ""
+        part = 100 * causes[GAP] / window.wall
+        gaps = f", but for {part:.0f} % in gaps between kernels" if part >= 5 else ""
         return f"Device-bound: the device is never kept waiting{gaps}; look at its kernels"
     top = max(hosts, key=lambda cause: hosts[cause])
     kind = "Waiting for input" if top == WAIT else "Host-bound"
@@ -102,7 +109,8 @@ def _describe_process(process: ProcessAccount) -> list[str]:
     if found.syncs:
         lines += ["", f"Synchronisations, {found.unit}"]
         for sync in found.syncs[:4]:
-            place, exposed = name_place(sync.place), _time(sync.exposed)
+            near = "near " if sync.is_near else ""
+            place, exposed = f"{near}{name_place(sync.place)}", _time(sync.exposed)
             lines.append(f"  {sync.count:7.1f}  {place}; {exposed} of idle begin in it")
     if work := [f"{amount:,.1f} {name}" for name, amount in found.work.items() if amount]:
         lines += ["", f"Work {found.unit}: {', '.join(work)}"]
@@ -157,6 +165,11 @@ def _describe_others(account: Account, main: ProcessAccount) -> list[str]:
         lines.append(
             f"  {item.pid}: {_time(found.wall)} {found.unit}, device busy "
             f"{100 * (found.busy or 0.0) / found.wall:.0f} %"
+        )
+    if others and find(main).causes[BLOCKED] > 0.05 * find(main).wall:
+        lines.append(
+            "  Processes that share a device take turns on it, unless it has MPS: launched work "
+            "waits for its turn"
         )
     return lines + name_late(working)
 

@@ -3,7 +3,7 @@ and what the host did meanwhile.
 
 An idle stretch that ends with work launched after it began was the host's doing, and the samples
 of the thread that launched it say where the host was. What was launched before it began is a gap of
-the device's own.
+the device's own; a long one is work that waits, for another process, stream or host function.
 """
 
 from __future__ import annotations
@@ -15,22 +15,42 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ftax_run import activities
-from ftax_run.causes import COPY, GAP, SYNC, UNSEEN, Others, name_cause
+from ftax_run.causes import BLOCKED, COPY, GAP, SYNC, UNSEEN, Others, name_cause
 from ftax_run.frames import UNKNOWN, Place, Places, is_users
 from ftax_run.period import Period, find_period
 from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
 
 LAUNCH = "Launch"
-TOTALS = ("count", "wall", "busy", "gaps", "unseen", "collectives", "parts")
+TOTALS = ("count", "wall", "busy", "gaps", "blocked", "unseen", "collectives", "parts")
 _WORK = {
     "kernels": activities.KERNEL, "graphs": activities.GRAPH, "copies": activities.COPY,
     "fills": activities.FILL,
 }  # fmt: skip
 WORK = (*_WORK, "launches")
-SUMS = ("idle", "leaves", "stacks", "syncs", "sync_idle", "work", "launched", "squares")
+SUMS = ("idle", "leaves", "stacks", "syncs", "sync_idle", "near_syncs", "work", "launched",
+        "squares")  # fmt: skip
 _NEAR_NS = 100_000
+_LONG_GAP_NS = 100_000  # between two kernels of one process that nothing keeps apart
 DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
+
+
+@dataclass(slots=True)
+class Waits:
+    """Calls at the same place of an iteration that wait for the device. Most are too short for a
+    sample within one; many iterations have some."""
+
+    count: int = 0
+    exposed: float = 0.0  # idle that begins in them
+    within: Sums[Place] = field(default_factory=Sums)  # lines of samples that were read within
+    near: Sums[Place] = field(default_factory=Sums)  # of those beside, by how near they are
+
+    def add(self, other: Waits) -> None:
+        """The sums of both."""
+        self.count += other.count
+        self.exposed += other.exposed
+        self.within.add(other.within)
+        self.near.add(other.near)
 
 
 @dataclass(slots=True)
@@ -42,6 +62,7 @@ class Window:
     wall: float = 0.0
     busy: float = 0.0
     gaps: float = 0.0  # idle between pieces of work that were launched in time
+    blocked: float = 0.0  # the same, where they are long
     unseen: float = 0.0  # idle of the host's doing in which no sample fell
     collectives: float = 0.0  # in kernels that communicate or wait for other processes to
     idle: Sums[tuple[Place, str]] = field(default_factory=Sums)  # by line and cause
@@ -49,11 +70,14 @@ class Window:
     stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)  # from the outermost frame
     syncs: Sums[Place] = field(default_factory=Sums)  # how many
     sync_idle: Sums[Place] = field(default_factory=Sums)  # what began to be idle in them
+    near_syncs: Sums[Place] = field(default_factory=Sums)  # how many are near the line, or at it
     work: Sums[str] = field(default_factory=Sums)  # kernels, graphs, copies, fills, launches
     # How many launches were near the samples of a line: what recording costs, it costs there.
     launched: Sums[tuple[Place, str]] = field(default_factory=Sums)
     parts: int = 0  # windows that were added up
     squares: Sums[Place] = field(default_factory=Sums)  # over them, of a line's idle an iteration
+    # By their number in an iteration, and by name; in no record.
+    waits: dict[tuple[int, str], Waits] = field(default_factory=dict)
 
     def is_like(self, other: Window) -> bool:
         """Whether iterations of both do the same work, but for a tenth."""
@@ -72,12 +96,28 @@ class Window:
         for name in SUMS:
             getattr(self, name).add(getattr(other, name))
         self.kinds = self.kinds or other.kinds
+        for key, waits in other.waits.items():
+            self.waits.setdefault(key, Waits()).add(waits)
+        if self.waits:
+            self.place_syncs()
+
+    def place_syncs(self) -> None:
+        """Give calls that wait to the line of most samples within them; where there is none, to
+        the nearest."""
+        self.syncs, self.sync_idle, self.near_syncs = Sums(), Sums(), Sums()
+        for waits in self.waits.values():
+            found = (waits.within or waits.near).list_largest(1)
+            line = found[0][0] if found else UNKNOWN
+            self.syncs[line] += waits.count
+            self.sync_idle[line] += waits.exposed
+            self.near_syncs[line] += 0 if waits.within else waits.count
 
     def sum_causes(self) -> Sums[str]:
         """Idle time by cause."""
         causes: Sums[str] = Sums()
         for (_, cause), amount in self.idle.items():
             causes[cause] += amount
+        causes[BLOCKED] += self.blocked
         causes[GAP] += self.gaps
         causes[UNSEEN] += self.unseen
         return causes
@@ -99,18 +139,24 @@ class Window:
         return math.sqrt(variance / (self.parts - 1))
 
     def take_out(self, excess: float) -> Window:
-        """The same without ``excess`` ns that recording added to the host's part, where launches
-        are."""
-        near = Sums({key: self.launched[key] for key in self.idle})
-        total = sum(near.values())
-        if excess <= 0 or not total:
+        """The same without ``excess`` ns that recording added: to the host's part, where launches
+        are, and if that is less, between pieces of work."""
+        if excess <= 0:
             return self
+        near = Sums({key: self.launched[key] for key in self.idle})
+        total = max(1.0, sum(near.values()))
         idle: Sums[tuple[Place, str]] = Sums()
         for key, amount in self.idle.items():
             idle[key] = amount - min(amount, excess * near[key] / total)
         before = self.sum_lines()
         found = replace(self, idle=idle)
-        found.wall -= sum(self.idle.values()) - sum(idle.values())
+        taken = sum(self.idle.values()) - sum(idle.values())
+        between = self.gaps + self.blocked
+        rest = min(between, excess - taken)
+        if rest > 0:
+            found.gaps *= 1 - rest / between
+            found.blocked *= 1 - rest / between
+        found.wall -= taken + max(0.0, rest)
         after = found.sum_lines()
         shares = {line: after[line] / before[line] for line in before if before[line]}
         found.leaves = Sums({key: amount * shares.get(key[0], 1.0)
@@ -156,9 +202,14 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     idle_from, idle_to, ended_by = _find_idle(device, start, end)
     window.busy = window.wall - float((idle_to - idle_from).sum())
     host_to = np.clip(issued[ended_by], idle_from, idle_to)
-    window.gaps = float((idle_to - host_to).sum())
+    gaps = idle_to - host_to
+    window.blocked = float(gaps[gaps > _LONG_GAP_NS].sum())
+    window.gaps = float(gaps.sum()) - window.blocked
     _book_samples(window, recorded, places, calls, idle_from, host_to, thread[ended_by])
     _book_syncs(window, recorded, places, calls, idle_from, idle_to, bounds)
+    window.place_syncs()
+    if not kinds:  # without iterations it is at no place that comes again
+        window.waits = {}
     launches = _select_calls(calls, recorded.names, LAUNCH)
     _count_work(window, device, launches, start, end)
     symbols = [number for number, name in recorded.names.items() if name.startswith("nccl")]
@@ -326,9 +377,8 @@ def _book_syncs(
     window: Window, recorded: Recorded, places: Places, calls: np.ndarray,
     idle_from: np.ndarray, idle_to: np.ndarray, bounds: np.ndarray,
 ) -> None:  # fmt: skip
-    """Count synchronisations by line, and what the device idles from within each on. The line is
-    that of the samples in the calls that are at the same place of an iteration, since most calls
-    are too short for a sample of their own."""
+    """Count synchronisations by their number in an iteration, and what the device idles from within
+    each on, with the samples that tell their lines."""
     chosen = _select_calls(calls, recorded.names, SYNC)
     chosen = np.sort(chosen, order="start")
     begins, ends = chosen["start"].astype(np.int64), chosen["end"].astype(np.int64)
@@ -343,28 +393,33 @@ def _book_syncs(
         lengths[np.searchsorted(idle_from, ends, "right")]
         - lengths[np.searchsorted(idle_from, begins, "left")]
     )
-    for at in np.unique(rank):
-        same = rank == at
-        line = _find_line(recorded.samples, chosen[same], places)
-        window.syncs[line] += int(same.sum())
-        window.sync_idle[line] += float(exposed[same].sum())
+    keys = np.stack([rank, chosen["symbol"].astype(np.int64)], axis=1)
+    for at, symbol in np.unique(keys, axis=0).tolist():
+        same = (rank == at) & (chosen["symbol"] == symbol)
+        waits = Waits(int(same.sum()), float(exposed[same].sum()))
+        _find_lines(waits, recorded.samples, chosen[same], places)
+        window.waits[at, recorded.names.get(symbol, "?")] = waits
 
 
-def _find_line(samples: np.ndarray, calls: np.ndarray, places: Places) -> Place:
-    """Where the samples stand that are nearest to these calls, at best within them."""
-    own = samples[samples["thread"] == calls["stream"][0]]
+def _find_lines(waits: Waits, samples: np.ndarray, calls: np.ndarray, places: Places) -> None:
+    """The lines of samples that were read within these calls, and of those that are nearest; not
+    of stacks that changed while they were read."""
+    own = samples[(samples["thread"] == calls["stream"][0]) & (samples["region"] == 0)]
     if not len(own):
-        return UNKNOWN
+        return
     times = own["time_ns"]
+    read = times + own["took_ns"].astype(np.int64)
     begins, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
+    place = np.searchsorted(begins, times, "right") - 1
+    within = (place >= 0) & (read <= ends[place])
+    for stack in own["stack"][within].tolist():
+        waits.within[places.find_users(stack)] += 1
     before = np.maximum(np.searchsorted(times, ends, "right") - 1, 0)
     after = np.minimum(before + 1, len(own) - 1)
     late, early = np.maximum(0, begins - times[before]), np.maximum(0, times[after] - ends)
-    nearest = own["stack"][np.where(late <= early, before, after)]
-    lines: Sums[Place] = Sums()
+    nearest = own["stack"][np.where(late <= early, before, after)].tolist()
     for stack, distance in zip(nearest, np.minimum(late, early), strict=True):
-        lines[places.find_users(int(stack))] += (1000 + float(distance)) ** -2  # ns
-    return lines.list_largest(1)[0][0]
+        waits.near[places.find_users(stack)] += (1000 + float(distance)) ** -2  # ns
 
 
 def _count_work(

@@ -62,7 +62,8 @@ function drawProcess(process) {
   setTimeline(process);
   drawLines(process);
   drawTable("#syncs", `Synchronisations, ${process.unit}`, ["#count", "line", "#idle that begins in it"],
-    process.syncs.map(([place, count, exposed]) => [formatCount(count), namePlace(place), formatTime(exposed)]));
+    process.syncs.map(([place, count, exposed, isNear]) => [
+      formatCount(count), `${isNear ? "near " : ""}${namePlace(place)}`, formatTime(exposed)]));
   drawTable("#work", `Work, ${process.unit}`, ["what", "#count"],
     process.work.map(([name, count]) => [name, formatCount(count)]));
   find("#limits ul").replaceChildren(...process.limits.map((text) => make("li", "", typeset(text))));
