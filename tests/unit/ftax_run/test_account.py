@@ -101,6 +101,16 @@ def test_what_is_said_of_a_step() -> None:
     assert len(text.splitlines()) <= 35
 
 
+def test_iterations_that_are_little_of_the_time_say_so() -> None:
+    account = make_account(make_window())
+    (process,) = account.processes
+    wall = process.windows[0].wall
+    process.recorded = 1.5 * wall
+    assert "of the recorded time" not in "\n".join(describe(account))
+    process.recorded = 4 * wall
+    assert "They are 25 % of the recorded time; what else there was" in "\n".join(describe(account))
+
+
 def test_what_recording_cost_is_found_by_how_fast_it_launches() -> None:
     # 20 launches in 1 ms while all is recorded, in 0.9 ms while only calls are.
     account = make_account(make_window(), [5.0, 20 / 0.9e-3, 20 / 0.9e-3, 900_000.0])

@@ -163,7 +163,7 @@ def test_a_filter_of_the_programs_calls_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_without_the_call_that_reads_memory_its_file_is_read(tmp_path: Path) -> None:
-    name = write(tmp_path, SPIN.format(seconds=0.5))
+    name = write(tmp_path, SPIN.format(seconds=1))
     done = run(tmp_path, sys.executable, name, guard=NO_READING)
     assert done.returncode == 0
     assert "program.py:5 spin" in done.stderr

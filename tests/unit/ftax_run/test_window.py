@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -247,6 +248,18 @@ def test_a_wait_without_a_sample_is_near_a_line() -> None:
     window = analyse(make_waiting([(100_000, 30_000, 3, 1), (60_000, 5000, 1)]), STACKS)
     assert window is not None
     assert dict(window.syncs) == {STEP: window.count} == dict(window.near_syncs)
+
+
+def test_a_copy_just_before_a_wait_is_of_the_same_line() -> None:
+    recorded = make_waiting([(65_000, 4000, 1)])
+    copies = recorded.records[recorded.records["symbol"] == 2].copy()
+    copies["start"], copies["end"] = copies["start"] - 8000, copies["start"] - 500
+    copies["correlation"] += 1000
+    copies["symbol"] = 3
+    recorded.names[3] = "cudaMemcpyAsync"
+    window = analyse(replace(recorded, records=np.concatenate([recorded.records, copies])), STACKS)
+    assert window is not None
+    assert (dict(window.syncs), window.near_syncs[STEP]) == ({STEP: window.count}, 0)
 
 
 def test_windows_together_tell_where_a_wait_is() -> None:

@@ -53,6 +53,7 @@ class ProcessAccount:
     host: HostTime = field(default_factory=HostTime)
     timeline: list[Event] = field(default_factory=list)
     lost: int = 0  # records of the device
+    recorded: float = 0.0  # ns in which all was recorded
     left_out: int = 0  # iterations that were recorded while it was still getting faster
     marked: int = 0  # iterations that the program marked
     marked_ns: list[float] = field(default_factory=list)  # what one took, by turns of a second

@@ -46,6 +46,7 @@ class Findings:
     syncs: list[Synchronisation] = field(default_factory=list)
     work: Sums[str] = field(default_factory=Sums)
     cost: float | None = None  # of recording, as a share
+    share: float = 1.0  # of the recorded time that is in the iterations
 
 
 def find(process: ProcessAccount) -> Findings:
@@ -77,6 +78,7 @@ def _find_idle(process: ProcessAccount) -> Findings:
         syncs,
         Sums({name: window.work[name] * share for name in WORK}),
         cost,
+        process.find_steady().wall / process.recorded if process.recorded else 1.0,
     )
 
 

@@ -18,7 +18,8 @@ SCHEMA = 6  # `ftax.records.store.SCHEMA_VERSION`
 KIND = "run"
 _MOST_STACKS = 2000  # that are written
 _OF_HOST = ("spent", "leaves", "stacks")
-_VALUES = ("pid", "command", "problem", "rates", "lost", "left_out", "marked", "marked_ns")
+_VALUES = ("pid", "command", "problem", "rates", "lost", "recorded", "left_out", "marked",
+           "marked_ns")  # fmt: skip
 
 
 def append(account: Account, path: Path) -> None:

@@ -11,6 +11,7 @@ from ftax_run.window import Window
 _LEAST_IDLE = 0.25  # of the time, of a device that the host bounds
 _MOST_LINES = 10
 _MOST_OTHERS = 4
+_LEAST_SHARE = 0.5  # of the recorded time in iterations, that needs no word
 _MOST_SILENT = 3  # turns without a launch, at the end, that need no word
 _MOST_SKEW = 1.3  # of the time in collectives, that is not worth a word
 
@@ -131,9 +132,15 @@ def describe_iterations(found: Findings) -> list[str]:
     if not found.iterations:
         return ["No iteration was found: nothing repeats in what the device was given"]
     others = f"; {found.others:,} others (warm-up, evaluation) are left out"
-    return [
+    lines = [
         f"{found.iterations:,} iterations of one kind were recorded{others if found.others else ''}"
     ]
+    if found.share < _LEAST_SHARE:
+        lines.append(
+            f"They are {100 * found.share:.0f} % of the recorded time; what else there was repeats "
+            "less, or starts and ends the program"
+        )
+    return lines
 
 
 def _describe_line(line: Line) -> str:

@@ -229,6 +229,7 @@ class Watcher:
             rate = _count_launches(records, reader.names) / max(1, end - start) * 1e9
             account.rates.append(rate)
         elif kind == activities.ALL:
+            account.recorded += end - start
             marks = process.marks.list_starts(start, end) if process.marks else np.empty(0, int)
             samples = self._list_samples(start, end)
             recorded = Recorded(

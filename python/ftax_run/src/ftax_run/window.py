@@ -352,10 +352,13 @@ def _count_near(times: np.ndarray, calls: np.ndarray) -> np.ndarray:
 
 def _select_calls(calls: np.ndarray, names: dict[int, str], kind: str) -> np.ndarray:
     """Those whose name has a word in it: LAUNCH, or that of a cause."""
-    word = {SYNC: "Synchronize", COPY: "Memcpy"}.get(kind, kind)
-    symbols = [number for number, name in names.items() if word in name]
-    chosen: np.ndarray = calls[np.isin(calls["symbol"], symbols)]
+    chosen: np.ndarray = calls[np.isin(calls["symbol"], _list_symbols(names, kind))]
     return chosen
+
+
+def _list_symbols(names: dict[int, str], kind: str) -> list[int]:
+    word = {SYNC: "Synchronize", COPY: "Memcpy"}.get(kind, kind)
+    return [number for number, name in names.items() if word in name]
 
 
 def _is_within(
@@ -378,39 +381,48 @@ def _book_syncs(
     idle_from: np.ndarray, idle_to: np.ndarray, bounds: np.ndarray,
 ) -> None:  # fmt: skip
     """Count synchronisations by their number in an iteration, and what the device idles from within
-    each on, with the samples that tell their lines."""
-    chosen = _select_calls(calls, recorded.names, SYNC)
-    chosen = np.sort(chosen, order="start")
-    begins, ends = chosen["start"].astype(np.int64), chosen["end"].astype(np.int64)
-    inside = (begins >= bounds[0]) & (ends <= bounds[-1])
-    chosen, begins, ends = chosen[inside], begins[inside], ends[inside]
+    each on, with the samples that tell their lines: also those in a copy just before, which is of
+    the same call of the program, and may be what waits."""
+    calls = np.sort(calls, order=("stream", "start"))
+    begins, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
+    is_copy, is_sync = (
+        np.isin(calls["symbol"], _list_symbols(recorded.names, kind)) for kind in (COPY, SYNC)
+    )
+    follows = np.zeros(len(calls), dtype=bool)
+    follows[1:] = is_copy[:-1] & (calls["stream"][1:] == calls["stream"][:-1])
+    since = np.where(follows, np.roll(begins, 1), begins)
+    chosen = np.flatnonzero(is_sync & (begins >= bounds[0]) & (ends <= bounds[-1]))
     if not len(chosen):
         return
+    chosen = chosen[np.argsort(begins[chosen], kind="stable")]
+    calls, since, begins, ends = calls[chosen], since[chosen], begins[chosen], ends[chosen]
     iteration = np.searchsorted(bounds, begins, "right")
-    rank = np.arange(len(chosen)) - np.searchsorted(iteration, iteration, "left")
+    rank = np.arange(len(calls)) - np.searchsorted(iteration, iteration, "left")
     lengths = np.concatenate([[0], np.cumsum(idle_to - idle_from)])
     exposed = (
         lengths[np.searchsorted(idle_from, ends, "right")]
         - lengths[np.searchsorted(idle_from, begins, "left")]
     )
-    keys = np.stack([rank, chosen["symbol"].astype(np.int64)], axis=1)
+    keys = np.stack([rank, calls["symbol"].astype(np.int64)], axis=1)
     for at, symbol in np.unique(keys, axis=0).tolist():
-        same = (rank == at) & (chosen["symbol"] == symbol)
+        same = (rank == at) & (calls["symbol"] == symbol)
         waits = Waits(int(same.sum()), float(exposed[same].sum()))
-        _find_lines(waits, recorded.samples, chosen[same], places)
+        _find_lines(waits, recorded.samples, calls[same], since[same], places)
         window.waits[at, recorded.names.get(symbol, "?")] = waits
 
 
-def _find_lines(waits: Waits, samples: np.ndarray, calls: np.ndarray, places: Places) -> None:
-    """The lines of samples that were read within these calls, and of those that are nearest; not
-    of stacks that changed while they were read."""
+def _find_lines(
+    waits: Waits, samples: np.ndarray, calls: np.ndarray, since: np.ndarray, places: Places
+) -> None:
+    """The lines of samples that were read within these calls, or ``since`` what belongs to them,
+    and of those that are nearest; not of stacks that changed while they were read."""
     own = samples[(samples["thread"] == calls["stream"][0]) & (samples["region"] == 0)]
     if not len(own):
         return
     times = own["time_ns"]
     read = times + own["took_ns"].astype(np.int64)
     begins, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
-    place = np.searchsorted(begins, times, "right") - 1
+    place = np.searchsorted(since, times, "right") - 1
     within = (place >= 0) & (read <= ends[place])
     for stack in own["stack"][within].tolist():
         waits.within[places.find_users(stack)] += 1
