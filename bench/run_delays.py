@@ -53,14 +53,15 @@ def run(folder: Path, words: list[str], *, watched: bool) -> tuple[dict[str, Any
     """The last line that the program prints, and what was found of it."""
     record = folder / "run.jsonl"
     watch = ["-m", "ftax_run", "-o", str(record), "--", sys.executable] if watched else []
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(
-        [str(folder / "site-packages"), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
+    paths = [str(folder / "site-packages"), os.environ.get("PYTHONPATH", "")]
+    # A program that crashes says where.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONFAULTHANDLER": "1"}
     ended = subprocess.run(
         [sys.executable, *watch, *words], cwd=folder / "programs", env=environment,
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     if ended.returncode:
-        raise RunnerError(f"{words[0]} ended with {ended.returncode}: {ended.stderr[-300:]}")
+        raise RunnerError(f"{words[0]} ended with {ended.returncode}: {ended.stderr[-2000:]}")
     said = json.loads(ended.stdout.splitlines()[-1])
     return said, records.read(record)[-1] if watched else None
 

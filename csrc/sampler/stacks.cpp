@@ -69,7 +69,7 @@ Stacks::~Stacks() {
 }
 
 void Stacks::Thread::close_files() const {
-  for (const int file : {state, call}) {
+  for (const int file : {state, call, runs}) {
     if (file >= 0) close(file);
   }
 }
@@ -77,6 +77,7 @@ void Stacks::Thread::close_files() const {
 void Stacks::forget() {
   codes_.clear();
   stacks_.clear();
+  for (auto& [id, thread] : threads_) thread.last.stack = 0;
 }
 
 bool Stacks::take(Numbers& numbers, News& news) {
@@ -115,10 +116,22 @@ bool Stacks::list_threads() {
 
 // A stack is read twice, and what both readings have in common, from the outermost frame, counts:
 // the program runs on meanwhile, so a single reading may mix two moments. So does the frame below
-// that if it is of the same function in both, and has only gone on.
+// that if it is of the same function in both, and has only gone on. A thread that slept at its last
+// sample and has had no CPU since stands where it stood: most threads of a program wait all the
+// time, and reading them costs as much as reading one that runs.
 void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news) {
   Thread& state = threads_[id];
   state.seen = true;
+  const int64_t since = now_ns();
+  const uint64_t runs = count_runs(id, state);
+  if (runs != 0 && runs == state.last_runs && state.last.stack != 0) {
+    Sample sample = state.last;
+    sample.time_ns = since;
+    sample.took_ns = static_cast<uint64_t>(now_ns() - since);
+    news.samples.push_back(sample);
+    return;
+  }
+  state.last.stack = 0;
   for (int tries = 0; tries < kTries; ++tries) {
     const int64_t begin = now_ns();
     const char letter = read_state(id, state);
@@ -147,6 +160,10 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
     if (!number(numbers, news, sample)) continue;
     sample.took_ns = static_cast<uint64_t>(now_ns() - begin);
     news.samples.push_back(sample);
+    if (std::strchr("SDG", letter) != nullptr && !has_changed) {
+      state.last = sample;
+      state.last_runs = runs;
+    }
     return;
   }
   ++news.torn;
@@ -348,6 +365,13 @@ bool Stacks::read_text(uint64_t address, std::string& hex) {
   hex += std::to_string(width) + ':';
   append_hex(hex, bytes.data(), bytes.size());
   return true;
+}
+
+// 0 where the system does not tell.
+uint64_t Stacks::count_runs(int32_t id, Thread& thread) const {
+  const Text text = read_of_thread(pid_, id, "schedstat", thread.runs);
+  const char* last = std::strrchr(text.data(), ' ');  // after its time on a CPU, and waiting for one
+  return last == nullptr ? 0 : std::strtoull(last, nullptr, 10);
 }
 
 // '?' where it is not known.

@@ -80,7 +80,10 @@ class Stacks {
   struct Thread {
     int state = -1;  // /proc/<pid>/task/<thread>/stat; lower: it cannot be opened
     int call = -1;   // /proc/<pid>/task/<thread>/syscall
+    int runs = -1;   // /proc/<pid>/task/<thread>/schedstat
     bool seen = false;
+    uint64_t last_runs = 0;  // how often it had been given a CPU before `last` was taken
+    Sample last{};           // without a stack: none that may be taken again
     void close_files() const;
   };
   // Where a frame stands, as addresses in the process.
@@ -105,6 +108,7 @@ class Stacks {
   bool describe(uint64_t address, const Code& code, uint32_t number, News& news);
   bool parse_code(const char* head, Code& code) const;
   bool read_text(uint64_t address, std::string& hex);
+  [[nodiscard]] uint64_t count_runs(int32_t id, Thread& thread) const;
   char read_state(int32_t id, Thread& thread) const;
   bool waits_for_gil(int32_t id, Thread& thread) const;
   void forget_ended();

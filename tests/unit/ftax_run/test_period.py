@@ -122,6 +122,23 @@ def test_a_look_now_and_then_is_part_of_an_iteration(count: int, start: int, lay
     assert lengths.count(found.length + 5) >= len(lengths) // 10 - 1
 
 
+@pytest.mark.parametrize("count", [10, 20, 40, 80])
+@pytest.mark.parametrize("start", [0, 5, 31])
+def test_kernels_that_are_chosen_by_length(count: int, start: int) -> None:
+    """Tokens of a model with six layers; six kernels of a layer vary with the length so far."""
+    chosen = {12: 2, 13: 2, 20: 4, 21: 4, 22: 8, 25: 16}
+    pieces: list[int] = []
+    for length in range(start, start + count):
+        layer = list(range(10, 53))
+        for place, every in chosen.items():
+            layer[place] = 200 + 20 * place + length % every
+        pieces += [1, 2, 3, *layer * 6, 4, 5, 6, 7]
+    found = find_period(np.array(pieces))
+    assert found is not None
+    assert found.length == 265
+    assert found.count >= 0.8 * count
+
+
 def test_what_comes_more_often_makes_iterations_of_several() -> None:
     found = find_period(look_now_and_then(60, 12, 3, 0))
     assert found is not None

@@ -194,6 +194,35 @@ def test_threads_by_the_ids_of_the_system(python: str, launch: Launch, look: Loo
         assert np.mean(own["state"] == state) > 0.9, name
 
 
+NAPS = """
+from time import sleep
+def first():
+    sleep(0.010)
+def second():
+    sleep(0.005)
+print("ready", flush=True)
+while True:
+    first()
+    second()
+"""
+
+
+@pytest.mark.timing
+def test_a_thread_that_sleeps_is_where_it_sleeps_now(
+    python: str, launch: Launch, look: Look
+) -> None:
+    """A stack is taken again while its thread has no CPU, and no longer."""
+    program = launch(python, NAPS)
+    seen = look([program.pid], rate=4000, seconds=1.5)
+    names = Counter(seen.list_names(stack)[-1] for stack in seen.samples["stack"])
+    assert names["first"] / sum(names.values()) == pytest.approx(2 / 3, rel=0.1)
+    assert names["second"] / sum(names.values()) == pytest.approx(1 / 3, rel=0.1)
+    # One that sleeps is read once a nap: the others take a fraction of that.
+    took = np.sort(seen.samples["took_ns"])
+    assert np.mean(seen.samples["state"] == ord("S")) > 0.9
+    assert took[len(took) // 2] < 0.5 * took[-len(took) // 50]
+
+
 SCRIPTS = """
 import time
 class Größe:

@@ -2,7 +2,9 @@
 
 Programs do something more now and then, such as a look at the loss in each tenth iteration. So a
 few iterations may be a little longer than the others. Layers may not: what stands before the first
-of equal layers and after the last is much beside a layer, or it comes often.
+of equal layers and after the last is much beside a layer, or it comes often. And libraries choose
+kernels by the length of a sequence, so each second or fourth token may be more alike than tokens
+that follow each other: what an iteration consists of several times without a rest is the iteration.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ _OF_BEST = 0.8  # of the best lag's score
 _MOST_LAGS = 32  # that are tried
 _LEAST_SIZE = 0.9  # of that of the longest
 _SAME_AS_WELL = 0.02  # that a shorter iteration may have less of the same
+_SAME_IN_PARTS = 0.2  # that one may have less of which the other is several
 _SAME = 0.8  # of an iteration's pieces are those of others
 _COMPARED = 8  # iterations, to find a usual one
 _MORE, _MOST_MORE = 0.06, 64  # as a share, and pieces, by which one may be longer or shorter
@@ -62,8 +65,13 @@ def find_period(symbols: np.ndarray) -> Period | None:
     long = [(period, same) for period, same in found if period.size * same > _LEAST_SIZE * most]
     best = max((same for _, same in long), default=0.0)
     least = _LEAST_SHARE * len(symbols)
-    alike = (period for period, same in long if same >= best - _SAME_AS_WELL)
-    return next((period for period in alike if period.size >= least), None)
+    alike = [(period, same) for period, same in long if same >= best - _SAME_AS_WELL]
+    chosen = next((period for period, _ in alike if period.size >= least), None)
+    if chosen is None:
+        return None
+    parts = (period for period, same in found if chosen.length % period.length == 0
+             and same >= best - _SAME_IN_PARTS and period.size >= _LEAST_SIZE * chosen.size)  # fmt: skip
+    return next(parts, chosen)
 
 
 def _list_lags(symbols: np.ndarray) -> list[int]:
@@ -84,7 +92,7 @@ def _is_other(lag: int, lags: np.ndarray, scores: np.ndarray) -> bool:
     """Whether it is several times one that is as good, or a little beside a better one."""
     parts = lags[(lags < lag) & (lag % lags == 0)]
     beside = lags[np.abs(lags - lag) <= min(int(_MORE * lag), _MOST_MORE)]
-    is_several = bool((scores[parts] >= scores[lag] - _SAME_AS_WELL).any())
+    is_several = bool((scores[parts] >= scores[lag] - _SAME_IN_PARTS).any())
     return is_several or bool(scores[beside].max() > scores[lag])
 
 
