@@ -370,7 +370,8 @@ bool Stacks::read_text(uint64_t address, std::string& hex) {
 // 0 where the system does not tell.
 uint64_t Stacks::count_runs(int32_t id, Thread& thread) const {
   const Text text = read_of_thread(pid_, id, "schedstat", thread.runs);
-  const char* last = std::strrchr(text.data(), ' ');  // after its time on a CPU, and waiting for one
+  const char* last =
+      std::strrchr(text.data(), ' ');  // after its time on a CPU, and waiting for one
   return last == nullptr ? 0 : std::strtoull(last, nullptr, 10);
 }
 

@@ -69,8 +69,13 @@ def find_period(symbols: np.ndarray) -> Period | None:
     chosen = next((period for period, _ in alike if period.size >= least), None)
     if chosen is None:
         return None
-    parts = (period for period, same in found if chosen.length % period.length == 0
-             and same >= best - _SAME_IN_PARTS and period.size >= _LEAST_SIZE * chosen.size)  # fmt: skip
+    parts = (
+        period
+        for period, same in found
+        if chosen.length % period.length == 0
+        and same >= best - _SAME_IN_PARTS
+        and period.size >= _LEAST_SIZE * chosen.size
+    )
     return next(parts, chosen)
 
 

@@ -83,8 +83,9 @@ class Watcher:
         """Returns when the first process has ended, with all that was told."""
         count = 0
         while not has_ended():
-            self._find_processes()
-            if count % _DRAIN_EVERY == 0:
+            drains = count % _DRAIN_EVERY == 0
+            self._find_processes(by_all_threads=drains)
+            if drains:
                 self._collect()
             if count % _ASK_EVERY == _ASK_EVERY - 1:
                 self._find_unrecorded()
@@ -110,9 +111,10 @@ class Watcher:
             self._lost, found,
         )  # fmt: skip
 
-    def _find_processes(self) -> None:
-        alive = set(list_processes(self._first))
-        for pid in alive:
+    def _find_processes(self, *, by_all_threads: bool) -> None:
+        """Most are started by main threads: others are looked for less often."""
+        found = set(list_processes(self._first, by_all_threads=by_all_threads))
+        for pid in found:
             process = self._processes.setdefault(pid, Process(ProcessAccount(pid)))
             try:
                 self._look_at(process)
@@ -122,7 +124,8 @@ class Watcher:
                 process.account.problem = process.account.problem or explain_refusal(pid)
             except OSError:  # it has ended, or is about to become something else
                 continue
-        self._forget_ended(alive)
+        if by_all_threads:
+            self._forget_ended(found)
 
     def _forget_ended(self, alive: set[int]) -> None:
         """Those that ran neither Python nor a device; of many others those that were sampled
