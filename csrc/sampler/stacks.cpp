@@ -123,8 +123,8 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
   Thread& state = threads_[id];
   state.seen = true;
   const int64_t since = now_ns();
-  const uint64_t runs = count_runs(id, state);
-  if (runs != 0 && runs == state.last_runs && state.last.stack != 0) {
+  const Runs runs = read_runs(id, state);
+  if (runs.count != 0 && runs == state.last_runs && state.last.stack != 0) {
     Sample sample = state.last;
     sample.time_ns = since;
     sample.took_ns = static_cast<uint64_t>(now_ns() - since);
@@ -367,12 +367,13 @@ bool Stacks::read_text(uint64_t address, std::string& hex) {
   return true;
 }
 
-// 0 where the system does not tell.
-uint64_t Stacks::count_runs(int32_t id, Thread& thread) const {
+// A thread that is woken just before it sleeps goes on without being given a CPU: its time grows.
+Stacks::Runs Stacks::read_runs(int32_t id, Thread& thread) const {
   const Text text = read_of_thread(pid_, id, "schedstat", thread.runs);
-  const char* last =
-      std::strrchr(text.data(), ' ');  // after its time on a CPU, and waiting for one
-  return last == nullptr ? 0 : std::strtoull(last, nullptr, 10);
+  char* end = nullptr;
+  const uint64_t time_ns = std::strtoull(text.data(), &end, 10);
+  std::strtoull(end, &end, 10);  // how long it waited for one
+  return {.time_ns = time_ns, .count = std::strtoull(end, nullptr, 10)};
 }
 
 // '?' where it is not known.

@@ -77,13 +77,18 @@ class Stacks {
     Code code;
     uint32_t number = 0;
   };
+  struct Runs {
+    uint64_t time_ns = 0;  // on a CPU
+    uint64_t count = 0;    // how often it was given one; 0: the system does not tell
+    bool operator==(const Runs&) const = default;
+  };
   struct Thread {
     int state = -1;  // /proc/<pid>/task/<thread>/stat; lower: it cannot be opened
     int call = -1;   // /proc/<pid>/task/<thread>/syscall
     int runs = -1;   // /proc/<pid>/task/<thread>/schedstat
     bool seen = false;
-    uint64_t last_runs = 0;  // how often it had been given a CPU before `last` was taken
-    Sample last{};           // without a stack: none that may be taken again
+    Runs last_runs;  // before `last` was taken
+    Sample last{};   // without a stack: none that may be taken again
     void close_files() const;
   };
   // Where a frame stands, as addresses in the process.
@@ -108,7 +113,7 @@ class Stacks {
   bool describe(uint64_t address, const Code& code, uint32_t number, News& news);
   bool parse_code(const char* head, Code& code) const;
   bool read_text(uint64_t address, std::string& hex);
-  [[nodiscard]] uint64_t count_runs(int32_t id, Thread& thread) const;
+  Runs read_runs(int32_t id, Thread& thread) const;
   char read_state(int32_t id, Thread& thread) const;
   bool waits_for_gil(int32_t id, Thread& thread) const;
   void forget_ended();

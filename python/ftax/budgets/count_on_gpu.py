@@ -39,8 +39,8 @@ def count_on_gpu(loaded: LoadedModel, places: Places | None) -> dict[str, Tally]
         counted = tally_trace(trace_prepared(loaded, prepared, iterations=_ITERATIONS))
         if places is None:
             return counted
-        with follow_modules(loaded.module, lambda _: None) as module:
-            lines, call = LineTimes(places, module), loaded.bind()
+        lines, call = LineTimes(places), loaded.bind()
+        with follow_modules(loaded.module, lines.enter):
             watched = replace(
                 prepared, runner=drive_python(workspace, "eager", lambda: lines.watch(call))
             )

@@ -131,10 +131,18 @@ def _hold(name: str, kind: str, counts: Counts, budget: Budget, baseline: Baseli
     if not held.is_over:
         is_less = known is not None and tally.total < known - (_add_share(known, more) - known)
         return replace(held, verdict="below" if is_less else "within")
+    if kind in _CAN_BE_ALLOWED and budget.allow and not _is_over_at_lines(tally, held):
+        return replace(held, verdict="cannot tell", problem="some have no line to be allowed by")
     held = replace(held, new=tuple(tally.find_new(facts or {})) or tally.facts)
     if source != "budget" and (other := find_other_setting(kind, counts.setting, baseline)):
         return replace(held, verdict="cannot tell", problem=other)
     return replace(held, verdict="breach")
+
+
+def _is_over_at_lines(tally: Tally, held: Held) -> bool:
+    """Whether those with a line are too many by themselves."""
+    placed = Tally(facts=tuple(fact for fact in tally.facts if "at " in fact.where))
+    return replace(held, measured=placed.total).is_over
 
 
 def _add_share(number: int, share: float) -> int:

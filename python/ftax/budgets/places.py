@@ -13,7 +13,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ftax.steps.outputs import call_model
@@ -78,15 +78,18 @@ class Places:
 
 
 class LineTimes:
-    """When each line of a step began, by the clock of traces: so what a trace has is placed.
+    """When each line of a step began, by the clock of traces: so what a trace has is placed."""
 
-    ``module`` tells which module is running.
-    """
-
-    def __init__(self, places: Places, module: Callable[[], str]) -> None:
-        self._places, self._module = places, module
+    def __init__(self, places: Places) -> None:
+        self._places, self._module = places, ""
+        self._known: dict[tuple[CodeType, int, str], Place] = {}
         self._times_ns: list[int] = []
         self._lines: list[tuple[Place, bool]] = []  # whether a backward pass ran from there
+
+    def enter(self, module: str) -> None:
+        """From now on it is the ``module`` of this path that runs, called or gone on."""
+        self._module = module
+        self._note(sys._getframe(1))
 
     def watch(self, call: Callable[[], Any]) -> Any:
         """``call()``, line by line; a debugger is told of no line meanwhile."""
@@ -118,6 +121,15 @@ class LineTimes:
         return self._see
 
     def _note(self, frame: FrameType | None, *, is_backward: bool = False) -> None:
-        place = self._places.find(frame, self._module())
-        self._times_ns.append(time.monotonic_ns())
-        self._lines.append((place, is_backward))
+        line = self._find(frame), is_backward
+        if not self._lines or line != self._lines[-1]:
+            self._times_ns.append(time.monotonic_ns())
+            self._lines.append(line)
+
+    def _find(self, frame: FrameType | None) -> Place:
+        if frame is None or not is_own_line(frame):
+            return self._places.find(frame, self._module)
+        key = (frame.f_code, frame.f_lineno, self._module)
+        if key not in self._known:
+            self._known[key] = self._places.find(frame, self._module)
+        return self._known[key]

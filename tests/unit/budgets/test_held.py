@@ -138,3 +138,16 @@ def test_what_is_less_by_no_more_than_the_share_is_within(number, verdict):
 def test_a_share_of_no_baseline_is_no_budget_yet():
     held = judge(make_counts(2), make_budget({"operators": "5 %"}, ()))["operators"]
     assert (held.verdict, held.source) == ("no budget", "")
+
+
+@pytest.mark.parametrize(
+    ("where", "verdict"),
+    [("", "cannot tell"), ("in another thread", "cannot tell"), ("at model.py in step", "breach")],
+)
+def test_what_has_no_line_may_be_what_is_allowed(where, verdict):
+    facts = (Fact(what="cudaStreamSynchronize", where=where),)
+    counts = Counts(tallies={"synchronisations": Tally(facts=facts)}, setting={})
+    for allow, wanted in ((["stop.py"], verdict), ([], "breach")):
+        budget = make_budget({"synchronisations": 0}, allow)
+        (held,) = hold("step", counts, budget, None)
+        assert held.verdict == wanted

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ftax.budgets.places import LineTimes, Places
+from ftax.tape.recording import follow_modules
 
 ROOT = Path(__file__).parents[3]
 HERE = "tests/unit/budgets/test_places.py"
@@ -41,7 +42,7 @@ class Noted(torch.autograd.Function):
 
 
 def watch(step):
-    lines = LineTimes(Places(ROOT), str)
+    lines = LineTimes(Places(ROOT))
     before = sys.gettrace()
     result = lines.watch(step)
     assert sys.gettrace() is before
@@ -67,6 +68,32 @@ def test_the_line_that_runs():
     assert lines.find(SEEN["at the end"] - 500_000).where.endswith(": time.sleep(0.001)")
     assert lines.find(SEEN["at the end"]).where.endswith('SEEN["at the end"] = time.monotonic_ns()')
     assert lines.find(SEEN["at the end"], in_other_thread=True).where == ""
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x):
+        y = self.net(x)
+        note("after net")
+        return y
+
+
+def test_the_module_that_runs():
+    block, lines = Block(), LineTimes(Places(ROOT))
+    with follow_modules(block, lines.enter):
+        lines.watch(lambda: block(torch.ones(1, 2)))
+    assert lines.find(SEEN["in forward"]).where.startswith(f"in net at {HERE} in note")
+    assert lines.find(SEEN["after net"]).where.startswith(f"at {HERE} in note")
+
+    def list_modules(text):
+        return [place.where.partition("at ")[0] for place, _ in lines._lines if text in place.where]
+
+    assert list_modules("self.layer") == ["in net ", "in net.layer ", "in net "]
+    calls = list_modules("y = self.net")
+    assert (calls[0], calls[-1]) == ("", "")
 
 
 def test_a_backward_pass_is_where_it_was_begun():

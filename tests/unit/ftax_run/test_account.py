@@ -86,6 +86,15 @@ def test_a_file_that_is_not_there() -> None:
         (make_window(idle=1e4), "Device-bound: the device is never kept waiting"),
         (make_window(idle=4.5e5), "Device-bound: the device idles 10 % of the time, most for C++"),
         (make_window(WAIT, idle=1e6), "Device-bound: the device idles 20 % of the time, most for"),
+        (
+            Window(wall=1000.0, busy=700.0, blocked=200.0, gaps=100.0),
+            "Device-bound: the device is never kept waiting, but for 10 % in gaps between kernels; "
+            "for 20 % work that was launched waits for others",
+        ),
+        (
+            Window(wall=1000.0, busy=600.0, blocked=400.0),
+            "Kept waiting by others: for 40 % of the time work that was launched does not begin",
+        ),
     ],
 )
 def test_the_first_sentence(window: Window, words: str) -> None:
@@ -107,8 +116,8 @@ def test_iterations_that_are_little_of_the_time_say_so() -> None:
     wall = process.windows[0].wall
     process.recorded = 1.5 * wall
     assert "of the recorded time" not in "\n".join(describe(account))
-    process.recorded = 4 * wall
-    assert "They are 25 % of the recorded time; what else there was" in "\n".join(describe(account))
+    process.recorded = 5 * wall
+    assert "They are 20 % of the recorded time" in "\n".join(describe(account))
 
 
 def test_what_recording_cost_is_found_by_how_fast_it_launches() -> None:

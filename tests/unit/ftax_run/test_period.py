@@ -139,6 +139,24 @@ def test_kernels_that_are_chosen_by_length(count: int, start: int) -> None:
     assert found.count >= 0.8 * count
 
 
+@pytest.mark.parametrize("count", [5, 20, 30])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        [1, *[10, 11] * 12, 2],
+        [*range(100, 132), *[50, 51, 52, 53] * 40],
+        [*range(100, 115), *[50] * 85],
+        [*range(100, 110), *[*range(20)] * 24, *range(200, 210)],
+    ],
+    ids=["a small model", "an optimizer", "one kernel", "layers"],
+)
+def test_equal_parts_whose_length_divides_an_iteration(piece: list[int], count: int) -> None:
+    found = find_period(np.tile(piece, count))
+    assert found is not None
+    assert found.length == len(piece)
+    assert found.count >= count - 1
+
+
 def test_what_comes_more_often_makes_iterations_of_several() -> None:
     found = find_period(look_now_and_then(60, 12, 3, 0))
     assert found is not None

@@ -12,7 +12,7 @@ from ftax_run import records
 from ftax_run.account import Account, ProcessAccount
 from ftax_run.activities import CALL, KERNEL, RECORD
 from ftax_run.causes import BLOCKED, GAP, SYNC
-from ftax_run.frames import Place, Places
+from ftax_run.frames import UNKNOWN, Place, Places
 from ftax_run.report import describe
 from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
@@ -50,8 +50,13 @@ def load(name: str) -> tuple[Recorded, Known]:
 
 
 def join(name: str) -> Window:
-    window = analyse(*load(name))
+    return place(analyse(*load(name)))
+
+
+def place(window: Window | None) -> Window:
+    """As at the end of a run."""
     assert window is not None
+    window.place_waits()
     return window
 
 
@@ -132,7 +137,7 @@ def test_what_recording_cost_between_pieces_of_work_is_taken_out_too() -> None:
     window.idle[STEP, "Python"], window.launched[STEP, "Python"] = 100.0, 5.0
     found = window.take_out(250.0)
     assert (found.wall, sum(found.idle.values())) == (750.0, 0.0)
-    assert (found.gaps, found.blocked) == (150.0, 300.0)
+    assert (found.gaps, found.blocked) == (50.0, 400.0)
     assert sum(found.sum_causes().values()) == found.wall - found.busy
 
 
@@ -238,28 +243,37 @@ STACKS = Known({1: [STEP, OUTER], 2: [LATER, OUTER], 3: [OUTER]})
 def test_a_wait_is_at_the_line_of_samples_that_were_read_within_it() -> None:
     window = analyse(make_waiting([(20_000, 5000, 2), (80_000, 20_000, 1)]), STACKS)
     assert window is not None
-    assert (dict(window.syncs), window.near_syncs[STEP]) == ({STEP: window.count}, 0)
     (waits,) = window.waits.values()
-    assert dict(waits.within) == {STEP: window.count}
+    assert (waits.count, dict(waits.within)) == (0, {STEP: window.count})
+    place(window)
+    assert (dict(window.syncs), window.near_syncs[STEP]) == ({STEP: window.count}, 0)
+    assert window.sync_idle[STEP] > 0
 
 
 def test_a_wait_without_a_sample_is_near_a_line() -> None:
     # The nearest has an outer frame alone: inside of it something changed while it was read.
-    window = analyse(make_waiting([(100_000, 30_000, 3, 1), (60_000, 5000, 1)]), STACKS)
-    assert window is not None
+    window = place(analyse(make_waiting([(100_000, 30_000, 3, 1), (60_000, 5000, 1)]), STACKS))
     assert dict(window.syncs) == {STEP: window.count} == dict(window.near_syncs)
 
 
-def test_a_copy_just_before_a_wait_is_of_the_same_line() -> None:
-    recorded = make_waiting([(65_000, 4000, 1)])
+def test_a_wait_is_near_no_line_where_nothing_was_sampled() -> None:
+    window = place(analyse(make_waiting([]), STACKS))
+    assert dict(window.syncs) == {UNKNOWN: window.count} == dict(window.near_syncs)
+
+
+@pytest.mark.parametrize(("before_us", "line"), [(8, STEP), (38, LATER)])
+def test_a_copy_just_before_a_wait_is_of_the_same_line(before_us: int, line: Place) -> None:
+    recorded = make_waiting([(65_000 - (before_us - 8) * 1000, 4000, 1), (60_000, 1000, 2)])
     copies = recorded.records[recorded.records["symbol"] == 2].copy()
-    copies["start"], copies["end"] = copies["start"] - 8000, copies["start"] - 500
+    copies["start"] -= before_us * 1000
+    copies["end"] = copies["start"] + 7500
     copies["correlation"] += 1000
     copies["symbol"] = 3
     recorded.names[3] = "cudaMemcpyAsync"
-    window = analyse(replace(recorded, records=np.concatenate([recorded.records, copies])), STACKS)
-    assert window is not None
-    assert (dict(window.syncs), window.near_syncs[STEP]) == ({STEP: window.count}, 0)
+    records = np.concatenate([recorded.records, copies])
+    window = place(analyse(replace(recorded, records=records), STACKS))
+    assert dict(window.syncs) == {line: window.count}
+    assert window.near_syncs[line] == (0 if line == STEP else window.count)
 
 
 def test_windows_together_tell_where_a_wait_is() -> None:
@@ -267,11 +281,32 @@ def test_windows_together_tell_where_a_wait_is() -> None:
     second = analyse(make_waiting([(80_000, 20_000, 1)]), STACKS)
     assert first is not None
     assert second is not None
-    assert list(first.syncs) == [LATER]
     count = first.count + second.count
     first.add(second)
+    place(first)
     assert (dict(first.syncs), first.near_syncs[STEP]) == ({STEP: count}, 0)
-    assert first.sync_idle[STEP] == sum(waits.exposed for waits in first.waits.values()) > 0
+
+
+def test_what_a_window_knows_of_a_wait_is_not_what_others_do() -> None:
+    """Two waits in an iteration after work of the same name, each sampled in its own window."""
+    first, second = (analyse(make_waiting([(80_000, 20_000, stack)]), STACKS) for stack in (1, 2))
+    assert first is not None
+    assert second is not None
+    first.add(second)
+    place(first)
+    assert dict(first.syncs) == {STEP: second.count, LATER: second.count}
+
+
+def test_threads_have_waits_of_their_own() -> None:
+    """A sample of one thread says nothing of what another waits for."""
+    recorded = make_waiting([(80_000, 20_000, 1)])
+    others = recorded.records[recorded.records["symbol"] == 2].copy()
+    others["stream"], others["correlation"] = 8, others["correlation"] + 1000
+    window = analyse(replace(recorded, records=np.concatenate([recorded.records, others])), STACKS)
+    assert window is not None
+    assert dict(window.syncs) == {STEP: window.count}
+    assert [waits.count for waits in window.waits.values()] == [0, window.count]
+    assert dict(place(window).near_syncs) == {UNKNOWN: window.count}
 
 
 def test_launched_work_that_does_not_begin_waits_for_something() -> None:

@@ -24,6 +24,7 @@ _MOST_LAGS = 32  # that are tried
 _LEAST_SIZE = 0.9  # of that of the longest
 _SAME_AS_WELL = 0.02  # that a shorter iteration may have less of the same
 _SAME_IN_PARTS = 0.2  # that one may have less of which the other is several
+_LEAST_PARTS = 0.5  # of its size
 _SAME = 0.8  # of an iteration's pieces are those of others
 _COMPARED = 8  # iterations, to find a usual one
 _MORE, _MOST_MORE = 0.06, 64  # as a share, and pieces, by which one may be longer or shorter
@@ -74,7 +75,7 @@ def find_period(symbols: np.ndarray) -> Period | None:
         for period, same in found
         if chosen.length % period.length == 0
         and same >= best - _SAME_IN_PARTS
-        and period.size >= _LEAST_SIZE * chosen.size
+        and period.size >= _LEAST_PARTS * chosen.size
     )
     return next(parts, chosen)
 
@@ -97,7 +98,7 @@ def _is_other(lag: int, lags: np.ndarray, scores: np.ndarray) -> bool:
     """Whether it is several times one that is as good, or a little beside a better one."""
     parts = lags[(lags < lag) & (lag % lags == 0)]
     beside = lags[np.abs(lags - lag) <= min(int(_MORE * lag), _MOST_MORE)]
-    is_several = bool((scores[parts] >= scores[lag] - _SAME_IN_PARTS).any())
+    is_several = bool((scores[parts] >= scores[lag] - _SAME_AS_WELL).any())
     return is_several or bool(scores[beside].max() > scores[lag])
 
 

@@ -108,12 +108,15 @@ def from_record(record: Mapping[str, Any]) -> Account:
         return places[key] if isinstance(key, int) else key
 
     def read_sums(holder: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-        return {name: Sums({decode(key): amount for key, amount in holder[name]}) for name in names}
+        return {
+            name: Sums({decode(key): amount for key, amount in holder.get(name, ())})
+            for name in names
+        }
 
     processes = []
     for item in record["processes"]:
         windows = [
-            Window(Counter(window["kinds"]), **{name: window[name] for name in TOTALS},
+            Window(Counter(window["kinds"]), **{name: window.get(name, 0) for name in TOTALS},
                    **read_sums(window, SUMS))
             for window in item["windows"]
         ]  # fmt: skip
@@ -121,7 +124,7 @@ def from_record(record: Mapping[str, Any]) -> Account:
             item["host"]["total"], item["host"]["wall"], **read_sums(item["host"], _OF_HOST)
         )
         timeline = [Event(*event) for event in item["timeline"]]
-        values = {name: item[name] for name in _VALUES}
+        values = {name: item[name] for name in _VALUES if name in item}
         processes.append(ProcessAccount(**values, windows=windows, host=host, timeline=timeline))
     return Account(
         record["command"], record["exit_code"], record["samples"], record["sample_us"],

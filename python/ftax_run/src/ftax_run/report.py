@@ -11,7 +11,7 @@ from ftax_run.window import Window
 _LEAST_IDLE = 0.25  # of the time, of a device that the host bounds
 _MOST_LINES = 10
 _MOST_OTHERS = 4
-_LEAST_SHARE = 0.5  # of the recorded time in iterations, that needs no word
+_LEAST_SHARE = 0.25  # of the recorded time in iterations, that needs no word
 _MOST_SILENT = 3  # turns without a launch, at the end, that need no word
 _MOST_SKEW = 1.3  # of the time in collectives, that is not worth a word
 
@@ -47,6 +47,9 @@ def name_verdict(window: Window) -> str:
     if sum(hosts.values()) < 0.05 * window.wall:
         part = 100 * causes[GAP] / window.wall
         gaps = f", but for {part:.0f} % in gaps between kernels" if part >= 5 else ""
+        if causes[BLOCKED] >= 0.05 * window.wall:
+            part = 100 * causes[BLOCKED] / window.wall
+            gaps += f"; for {part:.0f} % work that was launched waits for others"
         return f"Device-bound: the device is never kept waiting{gaps}; look at its kernels"
     top = max(hosts, key=lambda cause: hosts[cause])
     kind = "Waiting for input" if top == WAIT else "Host-bound"
@@ -136,10 +139,7 @@ def describe_iterations(found: Findings) -> list[str]:
         f"{found.iterations:,} iterations of one kind were recorded{others if found.others else ''}"
     ]
     if found.share < _LEAST_SHARE:
-        lines.append(
-            f"They are {100 * found.share:.0f} % of the recorded time; what else there was repeats "
-            "less, or starts and ends the program"
-        )
+        lines.append(f"They are {100 * found.share:.0f} % of the recorded time")
     return lines
 
 

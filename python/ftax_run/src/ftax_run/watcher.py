@@ -97,6 +97,8 @@ class Watcher:
     def make_account(self, command: list[str], exit_code: int) -> Account:
         """What was found; of processes that ran no Python and no device there is nothing."""
         for process in self._processes.values():
+            for window in process.account.windows:
+                window.place_waits()
             if process.last_window is not None:
                 process.account.timeline = draw_iterations(process.last_window, self.places)
             if process.uses_gpu and process.reader is None and not process.account.problem:
@@ -321,7 +323,8 @@ def _add_window(account: ProcessAccount, window: Window) -> None:
         return
     like.add(window)
     _keep_largest((like.idle, like.launched), like.leaves, like.stacks)
-    for counts in (like.syncs, like.sync_idle):
+    of_waits = (sums for waits in like.waits.values() for sums in (waits.within, waits.near))
+    for counts in (like.syncs, like.sync_idle, *of_waits):
         counts.keep_largest(_MOST_KEYS, lambda _: REST)
 
 

@@ -31,16 +31,18 @@ WORK = (*_WORK, "launches")
 SUMS = ("idle", "leaves", "stacks", "syncs", "sync_idle", "near_syncs", "work", "launched",
         "squares")  # fmt: skip
 _NEAR_NS = 100_000
+_SAME_CALL_NS = 20_000  # between two calls of CUDA that a call of the program makes
 _LONG_GAP_NS = 100_000  # between two kernels of one process that nothing keeps apart
 DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
 
 
 @dataclass(slots=True)
 class Waits:
-    """Calls at the same place of an iteration that wait for the device. Most are too short for a
-    sample within one; many iterations have some."""
+    """Calls that wait for the device, of one name and after work of one name. Most are too short
+    for a sample within one, so the line of those without is that of others, in this or another
+    window."""
 
-    count: int = 0
+    count: int = 0  # of those without a line so far
     exposed: float = 0.0  # idle that begins in them
     within: Sums[Place] = field(default_factory=Sums)  # lines of samples that were read within
     near: Sums[Place] = field(default_factory=Sums)  # of those beside, by how near they are
@@ -76,8 +78,8 @@ class Window:
     launched: Sums[tuple[Place, str]] = field(default_factory=Sums)
     parts: int = 0  # windows that were added up
     squares: Sums[Place] = field(default_factory=Sums)  # over them, of a line's idle an iteration
-    # By their number in an iteration, and by name; in no record.
-    waits: dict[tuple[int, str], Waits] = field(default_factory=dict)
+    # By name, and that of the work before; in no record.
+    waits: dict[tuple[str, str], Waits] = field(default_factory=dict)
 
     def is_like(self, other: Window) -> bool:
         """Whether iterations of both do the same work, but for a tenth."""
@@ -98,19 +100,22 @@ class Window:
         self.kinds = self.kinds or other.kinds
         for key, waits in other.waits.items():
             self.waits.setdefault(key, Waits()).add(waits)
-        if self.waits:
-            self.place_syncs()
 
-    def place_syncs(self) -> None:
-        """Give calls that wait to the line of most samples within them; where there is none, to
-        the nearest."""
-        self.syncs, self.sync_idle, self.near_syncs = Sums(), Sums(), Sums()
+    def place_waits(self) -> None:
+        """Give calls without a line that of most samples within others like them; where there is
+        none, the nearest."""
         for waits in self.waits.values():
-            found = (waits.within or waits.near).list_largest(1)
-            line = found[0][0] if found else UNKNOWN
-            self.syncs[line] += waits.count
-            self.sync_idle[line] += waits.exposed
-            self.near_syncs[line] += 0 if waits.within else waits.count
+            if waits.count:
+                found = (waits.within or waits.near).list_largest(1)
+                line = found[0][0] if found else UNKNOWN
+                self.add_syncs(line, waits.count, waits.exposed)
+                self.near_syncs[line] += 0 if waits.within else waits.count
+        self.waits = {}
+
+    def add_syncs(self, line: Place, count: int, exposed: float) -> None:
+        """So many more at a line."""
+        self.syncs[line] += count
+        self.sync_idle[line] += exposed
 
     def sum_causes(self) -> Sums[str]:
         """Idle time by cause."""
@@ -139,8 +144,8 @@ class Window:
         return math.sqrt(variance / (self.parts - 1))
 
     def take_out(self, excess: float) -> Window:
-        """The same without ``excess`` ns that recording added: to the host's part, where launches
-        are, and if that is less, between pieces of work."""
+        """The same without ``excess`` ns that recording added: where launches are, at most what
+        those lines have, and the rest between pieces of work."""
         if excess <= 0:
             return self
         near = Sums({key: self.launched[key] for key in self.idle})
@@ -151,12 +156,10 @@ class Window:
         before = self.sum_lines()
         found = replace(self, idle=idle)
         taken = sum(self.idle.values()) - sum(idle.values())
-        between = self.gaps + self.blocked
-        rest = min(between, excess - taken)
-        if rest > 0:
-            found.gaps *= 1 - rest / between
-            found.blocked *= 1 - rest / between
-        found.wall -= taken + max(0.0, rest)
+        rest = max(0.0, excess - taken)
+        found.gaps = max(0.0, self.gaps - rest)
+        found.blocked = max(0.0, self.blocked - max(0.0, rest - self.gaps))
+        found.wall -= taken + self.gaps - found.gaps + self.blocked - found.blocked
         after = found.sum_lines()
         shares = {line: after[line] / before[line] for line in before if before[line]}
         found.leaves = Sums({key: amount * shares.get(key[0], 1.0)
@@ -206,10 +209,7 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     window.blocked = float(gaps[gaps > _LONG_GAP_NS].sum())
     window.gaps = float(gaps.sum()) - window.blocked
     _book_samples(window, recorded, places, calls, idle_from, host_to, thread[ended_by])
-    _book_syncs(window, recorded, places, calls, idle_from, idle_to, bounds)
-    window.place_syncs()
-    if not kinds:  # without iterations it is at no place that comes again
-        window.waits = {}
+    _book_syncs(window, recorded, places, calls, device, idle_from, idle_to, bounds)
     launches = _select_calls(calls, recorded.names, LAUNCH)
     _count_work(window, device, launches, start, end)
     symbols = [number for number, name in recorded.names.items() if name.startswith("nccl")]
@@ -377,61 +377,87 @@ def _is_within(
 
 
 def _book_syncs(
-    window: Window, recorded: Recorded, places: Places, calls: np.ndarray,
+    window: Window, recorded: Recorded, places: Places, calls: np.ndarray, device: np.ndarray,
     idle_from: np.ndarray, idle_to: np.ndarray, bounds: np.ndarray,
 ) -> None:  # fmt: skip
-    """Count synchronisations by their number in an iteration, and what the device idles from within
-    each on, with the samples that tell their lines: also those in a copy just before, which is of
-    the same call of the program, and may be what waits."""
-    calls = np.sort(calls, order=("stream", "start"))
-    begins, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
+    """Count synchronisations by line, and what the device idles from within each on. The line is
+    that of the samples in the calls that are at the same place of an iteration, since most calls
+    are too short for a sample of their own; of those without any it is left open."""
+    lengths = np.concatenate([[0], np.cumsum(idle_to - idle_from)])
     is_copy, is_sync = (
         np.isin(calls["symbol"], _list_symbols(recorded.names, kind)) for kind in (COPY, SYNC)
     )
-    follows = np.zeros(len(calls), dtype=bool)
-    follows[1:] = is_copy[:-1] & (calls["stream"][1:] == calls["stream"][:-1])
-    since = np.where(follows, np.roll(begins, 1), begins)
-    chosen = np.flatnonzero(is_sync & (begins >= bounds[0]) & (ends <= bounds[-1]))
-    if not len(chosen):
-        return
-    chosen = chosen[np.argsort(begins[chosen], kind="stable")]
-    calls, since, begins, ends = calls[chosen], since[chosen], begins[chosen], ends[chosen]
-    iteration = np.searchsorted(bounds, begins, "right")
-    rank = np.arange(len(calls)) - np.searchsorted(iteration, iteration, "left")
-    lengths = np.concatenate([[0], np.cumsum(idle_to - idle_from)])
-    exposed = (
-        lengths[np.searchsorted(idle_from, ends, "right")]
-        - lengths[np.searchsorted(idle_from, begins, "left")]
-    )
-    keys = np.stack([rank, calls["symbol"].astype(np.int64)], axis=1)
-    for at, symbol in np.unique(keys, axis=0).tolist():
-        same = (rank == at) & (calls["symbol"] == symbol)
-        waits = Waits(int(same.sum()), float(exposed[same].sum()))
-        _find_lines(waits, recorded.samples, calls[same], since[same], places)
-        window.waits[at, recorded.names.get(symbol, "?")] = waits
+    for thread in np.unique(calls["stream"][is_sync]):
+        own = np.flatnonzero(calls["stream"] == thread)
+        own = own[np.argsort(calls["start"][own], kind="stable")]
+        begins, ends = (calls[name][own].astype(np.int64) for name in ("start", "end"))
+        # A copy just before is of the same call of the program, and may be what waits.
+        follows = np.zeros(len(own), dtype=bool)
+        follows[1:] = is_copy[own][:-1] & (begins[1:] - ends[:-1] < _SAME_CALL_NS)
+        since = np.where(follows, np.roll(begins, 1), begins)
+        work = _find_work(device, calls[own])
+        chosen = np.flatnonzero(is_sync[own] & (begins >= bounds[0]) & (ends <= bounds[-1]))
+        if not len(chosen):
+            continue
+        iteration = np.searchsorted(bounds, begins[chosen], "right")
+        rank = np.arange(len(chosen)) - np.searchsorted(iteration, iteration, "left")
+        exposed = (
+            lengths[np.searchsorted(idle_from, ends[chosen], "right")]
+            - lengths[np.searchsorted(idle_from, begins[chosen], "left")]
+        )
+        samples = recorded.samples[recorded.samples["thread"] == thread]
+        symbols = calls["symbol"][own][chosen]
+        keys = np.stack([rank, symbols, work[chosen]], axis=1)
+        for at, symbol, before in np.unique(keys, axis=0).tolist():
+            same = (keys == (at, symbol, before)).all(axis=1)
+            name = recorded.names.get(symbol, "?"), recorded.names.get(before, "?")
+            waits = window.waits.setdefault(name, Waits())
+            spans = since[chosen][same], begins[chosen][same], ends[chosen][same]
+            within = _find_lines(waits, samples, *spans, places)
+            count, idle = int(same.sum()), float(exposed[same].sum())
+            if within:
+                window.add_syncs(within.list_largest(1)[0][0], count, idle)
+            else:
+                waits.count += count
+                waits.exposed += idle
+
+
+def _find_work(device: np.ndarray, calls: np.ndarray) -> np.ndarray:
+    """Of each call of a thread the symbol of the last work that the thread gave the device before;
+    0 where there is none."""
+    place = np.minimum(np.searchsorted(device["correlation"], calls["correlation"]),
+                       len(device) - 1)  # fmt: skip
+    gave = device["correlation"][place] == calls["correlation"]
+    last = np.maximum.accumulate(np.where(gave, np.arange(len(calls)), -1))
+    found: np.ndarray = np.where(last >= 0, device["symbol"][place[last]], 0).astype(np.int64)
+    return found
 
 
 def _find_lines(
-    waits: Waits, samples: np.ndarray, calls: np.ndarray, since: np.ndarray, places: Places
-) -> None:
+    waits: Waits, samples: np.ndarray, since: np.ndarray, begins: np.ndarray, ends: np.ndarray,
+    places: Places,
+) -> Sums[Place]:  # fmt: skip
     """The lines of samples that were read within these calls, or ``since`` what belongs to them,
-    and of those that are nearest; not of stacks that changed while they were read."""
-    own = samples[(samples["thread"] == calls["stream"][0]) & (samples["region"] == 0)]
+    which are added to all that is known, and so are the nearest; not of stacks that changed while
+    they were read."""
+    within: Sums[Place] = Sums()
+    own = samples[samples["region"] == 0]
     if not len(own):
-        return
+        return within
     times = own["time_ns"]
     read = times + own["took_ns"].astype(np.int64)
-    begins, ends = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     place = np.searchsorted(since, times, "right") - 1
-    within = (place >= 0) & (read <= ends[place])
-    for stack in own["stack"][within].tolist():
-        waits.within[places.find_users(stack)] += 1
+    inside = (place >= 0) & (read <= ends[place])
+    for stack in own["stack"][inside].tolist():
+        within[places.find_users(stack)] += 1
     before = np.maximum(np.searchsorted(times, ends, "right") - 1, 0)
     after = np.minimum(before + 1, len(own) - 1)
     late, early = np.maximum(0, begins - times[before]), np.maximum(0, times[after] - ends)
     nearest = own["stack"][np.where(late <= early, before, after)].tolist()
     for stack, distance in zip(nearest, np.minimum(late, early), strict=True):
         waits.near[places.find_users(stack)] += (1000 + float(distance)) ** -2  # ns
+    waits.within.add(within)
+    return within
 
 
 def _count_work(
