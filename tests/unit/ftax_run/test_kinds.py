@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ftax_run import activities, python_process, watcher
+from ftax_run.account import Account
 from ftax_run.causes import UNSEEN
 from ftax_run.cli import watch
 from ftax_run.errors import UnknownPythonError
@@ -208,6 +209,43 @@ time.sleep(0.4)
 """
 
 
+def watch_records(
+    folder: Path, records: np.ndarray, start: int, end: int, names: dict[str, str]
+) -> Account:
+    """What is found where a driver has written these in one phase."""
+    phase = np.zeros(1, dtype=activities.RECORD)
+    phase["start"], phase["end"] = start, end
+    phase["kind"], phase["symbol"] = activities.PHASE, activities.ALL
+    (folder / "a").write_bytes(np.concatenate([records, phase]).tobytes())
+    (folder / "n").write_text("".join(f"{number} {name}\n" for number, name in names.items()))
+    (folder / "program.py").write_text(RECORDED)
+    words = [str(folder / name) for name in ("program.py", "a", "n")]
+    return watch([sys.executable, *words], 500)
+
+
+@pytest.mark.parametrize("lost", [0, 100])
+def test_holes_of_lost_records_are_no_work_that_waits(tmp_path: Path, lost: int) -> None:
+    """Two kernels each millisecond, launched at once; the second begins 600 us after the first."""
+    records = np.zeros(40, dtype=activities.RECORD)
+    for number, record in enumerate(records):
+        base, order = number // 4 * 1_000_000, number % 4
+        begin = base + (0, 2000, 10_000, 710_000)[order]
+        record["start"], record["end"] = begin, begin + (1000, 1000, 100_000, 100_000)[order]
+        record["correlation"] = number // 4 * 2 + order % 2
+        record["kind"] = activities.CALL if order < 2 else activities.KERNEL
+        record["symbol"] = 1 if order < 2 else order
+    more = np.zeros(1, dtype=activities.RECORD)
+    more["kind"], more["symbol"], more["start"] = activities.LOST, lost, 1
+    names = {"1": "cudaLaunchKernel", "2": "first", "3": "second"}
+    account = watch_records(tmp_path, np.concatenate([records, more]), 1, 10_000_000, names)
+    (process,) = account.processes
+    window = process.find_steady()
+    assert window.count >= 8
+    assert process.lost == lost
+    assert (window.blocked > 0) == (not lost)
+    assert window.blocked + window.gaps > 0.5 * window.wall
+
+
 def test_without_stacks_the_device_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,15 +255,7 @@ def test_without_stacks_the_device_is_told_of(
     monkeypatch.setattr(watcher, "find_python", refuse)
     with np.load(STREAMS / "eager_planted_1ms.npz") as stream:
         records, meta = stream["records"], json.loads(stream["meta"].tobytes())
-    end = np.zeros(1, dtype=activities.RECORD)
-    end["start"], end["end"] = meta["start"], meta["end"]
-    end["kind"], end["symbol"] = activities.PHASE, activities.ALL
-    (tmp_path / "a").write_bytes(np.concatenate([records, end]).tobytes())
-    names = "".join(f"{number} {name}\n" for number, name in meta["names"].items())
-    (tmp_path / "n").write_text(names)
-    (tmp_path / "program.py").write_text(RECORDED)
-    words = [str(tmp_path / name) for name in ("program.py", "a", "n")]
-    account = watch([sys.executable, *words], 500)
+    account = watch_records(tmp_path, records, meta["start"], meta["end"], meta["names"])
     (process,) = account.processes
     window = process.find_steady()
     assert window.count > 10

@@ -99,6 +99,8 @@ class Watcher:
         for process in self._processes.values():
             for window in process.account.windows:
                 window.place_waits()
+                if process.account.lost:  # which leaves holes
+                    window.gaps, window.blocked = window.gaps + window.blocked, 0.0
             if process.last_window is not None:
                 process.account.timeline = draw_iterations(process.last_window, self.places)
             if process.uses_gpu and process.reader is None and not process.account.problem:
