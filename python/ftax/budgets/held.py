@@ -140,7 +140,7 @@ def _hold(name: str, kind: str, counts: Counts, budget: Budget, baseline: Baseli
 
 
 def _is_over_at_lines(tally: Tally, held: Held) -> bool:
-    """Whether those with a line are too many by themselves."""
+    """Whether those with a line alone are too many."""
     placed = Tally(facts=tuple(fact for fact in tally.facts if "at " in fact.where))
     return replace(held, measured=placed.total).is_over
 
