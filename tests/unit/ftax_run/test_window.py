@@ -213,7 +213,7 @@ def test_a_run_that_is_read_again_says_the_same(name: str) -> None:
 
 
 def make_waiting(sampled: list[tuple[int, ...]], *, late: int = 2_000) -> Recorded:
-    """Ten iterations of 1 ms: two kernels of 100 us, of which the second begins ``late`` after the
+    """Ten iterations of 1 ms: two kernels of 100 us, where the second begins ``late`` after the
     first, though launched in time, then a wait of 40 us. ``sampled`` are offsets, how long reading
     took, stacks, and whether they changed meanwhile."""
     records, samples = [], []

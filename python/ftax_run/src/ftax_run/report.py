@@ -38,18 +38,17 @@ def name_verdict(window: Window) -> str:
     share = 100 * (1 - window.busy / window.wall)
     causes = window.sum_causes()
     hosts = {cause: causes[cause] for cause in CAUSES if cause not in OF_THE_DEVICE}
+    waiting = 100 * causes[BLOCKED] / window.wall
     if causes[BLOCKED] > max(_LEAST_IDLE * window.wall, sum(hosts.values())):
-        part = 100 * causes[BLOCKED] / window.wall
         return (
-            f"Kept waiting by others: for {part:.0f} % of the time work that was launched does not "
-            "begin, while another process, stream or host function has its turn"
+            f"Kept waiting by others: for {waiting:.0f} % of the time work that was launched does "
+            "not begin, while another process, stream or host function has its turn"
         )
     if sum(hosts.values()) < 0.05 * window.wall:
         part = 100 * causes[GAP] / window.wall
         gaps = f", but for {part:.0f} % in gaps between kernels" if part >= 5 else ""
-        if causes[BLOCKED] >= 0.05 * window.wall:
-            part = 100 * causes[BLOCKED] / window.wall
-            gaps += f"; for {part:.0f} % work that was launched waits for others"
+        if waiting >= 5:
+            gaps += f"; for {waiting:.0f} % work that was launched waits for others"
         return f"Device-bound: the device is never kept waiting{gaps}; look at its kernels"
     top = max(hosts, key=lambda cause: hosts[cause])
     kind = "Waiting for input" if top == WAIT else "Host-bound"
@@ -173,7 +172,7 @@ def _describe_others(account: Account, main: ProcessAccount) -> list[str]:
             f"  {item.pid}: {_time(found.wall)} {found.unit}, device busy "
             f"{100 * (found.busy or 0.0) / found.wall:.0f} %"
         )
-    if others and find(main).causes[BLOCKED] > 0.05 * find(main).wall:
+    if others and (window := main.find_steady()).blocked > 0.05 * window.wall:
         lines.append(
             "  Processes that share a device take turns on it, unless it has MPS: launched work "
             "waits for its turn"

@@ -149,7 +149,7 @@ class Window:
         if excess <= 0:
             return self
         near = Sums({key: self.launched[key] for key in self.idle})
-        total = max(1.0, sum(near.values()))
+        total = sum(near.values()) or 1.0
         idle: Sums[tuple[Place, str]] = Sums()
         for key, amount in self.idle.items():
             idle[key] = amount - min(amount, excess * near[key] / total)
@@ -408,13 +408,15 @@ def _book_syncs(
         samples = recorded.samples[recorded.samples["thread"] == thread]
         symbols = calls["symbol"][own][chosen]
         keys = np.stack([rank, symbols, work[chosen]], axis=1)
-        for at, symbol, before in np.unique(keys, axis=0).tolist():
-            same = (keys == (at, symbol, before)).all(axis=1)
+        kinds, kind = np.unique(keys, axis=0, return_inverse=True)
+        ends_of = np.cumsum(np.bincount(kind.reshape(-1)))
+        groups = np.split(np.argsort(kind.reshape(-1), kind="stable"), ends_of[:-1])
+        for (_, symbol, before), same in zip(kinds.tolist(), groups, strict=True):
             name = recorded.names.get(symbol, "?"), recorded.names.get(before, "?")
             waits = window.waits.setdefault(name, Waits())
             spans = since[chosen][same], begins[chosen][same], ends[chosen][same]
             within = _find_lines(waits, samples, *spans, places)
-            count, idle = int(same.sum()), float(exposed[same].sum())
+            count, idle = len(same), float(exposed[same].sum())
             if within:
                 window.add_syncs(within.list_largest(1)[0][0], count, idle)
             else:
