@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr auto kFirstWait = 200ms;
-// Each switch costs some milliseconds, so a long run has longer turns.
+// Each switch costs some milliseconds, so a program that works for long has longer turns.
 constexpr auto kShortest = 300ms;
 constexpr auto kLongest = 800ms;
 constexpr int kLaunchesTimes = 4;  // as long as everything is recorded
@@ -164,7 +164,7 @@ class Watch {
 
   void run() {
     bool goes_on = wait(kFirstWait);
-    for (auto all_for = kShortest; goes_on; all_for = std::min(kLongest, all_for * 5 / 4)) {
+    for (auto all_for = kShortest; goes_on;) {
       switch_work(true);
       uint64_t start = read_clock();
       goes_on = wait(all_for);
@@ -177,6 +177,7 @@ class Watch {
       start = read_clock();
       goes_on = wait(all_for * kLaunchesTimes);
       end_phase(runtime_call_ == nullptr ? Phase::kNothing : Phase::kLaunches, start, read_clock());
+      if (has_worked_.exchange(false)) all_for = std::min(kLongest, all_for * 5 / 4);
     }
   }
 
@@ -226,6 +227,7 @@ class Watch {
       records.push_back(
           {.start_ns = read_clock(), .symbol = static_cast<uint32_t>(lost), .kind = Kind::kLost});
     }
+    if (!records.empty()) has_worked_ = true;
     file_.append(records);
   }
 
@@ -294,6 +296,7 @@ class Watch {
   SingleCall driver_call_ = nullptr;
   ActivityFile file_;
   std::atomic<bool> is_on_ = false;
+  std::atomic<bool> has_worked_ = false;  // the device, since this was last asked
   std::mutex mutex_;
   std::condition_variable ends_;
   bool stops_ = false;

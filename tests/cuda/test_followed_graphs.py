@@ -14,6 +14,7 @@ from torch import nn
 
 import ftax
 from ftax import Captured
+from ftax.captures import ledger
 from ftax.errors import UnsupportedError
 
 # Torch warns in a thread that comes to a GPU with a product, and of streams that change.
@@ -130,6 +131,21 @@ def test_training_has_the_bits_of_eager(kind: Callable[[], nn.Module]):
     stats = fast.stats()
     assert stats.replayed == 24 and stats.checked >= 3 and not stats.from_tape, stats
     assert stats.memory_bytes > 0
+
+
+def test_a_check_that_finds_a_replay_slow_makes_no_second_one(monkeypatch: pytest.MonkeyPatch):
+    falling, measure = iter(range(1000, 0, -1)), ledger.Clock.time
+
+    def time(clock: ledger.Clock, run: Callable[[], Any]) -> Any:
+        result = measure(clock, run)
+        clock.last_ns = next(falling)
+        return result
+
+    monkeypatch.setattr(ledger.Clock, "time", time)
+    net, other, fast = pair(make())
+    assert_same(train(net, net), train(other, fast))
+    stats = fast.stats()
+    assert stats.replayed == 24 and stats.checked >= 3 and not stats.from_tape, stats
 
 
 def test_two_calls_may_wait_for_their_backward_pass():

@@ -140,6 +140,11 @@ class FollowedProgram(Program):
         return mine.operators == others.operators and has_all and same_weights
 
     @property
+    def can_repeat(self) -> bool:
+        """A graph's memory is held until the backward pass."""
+        return super(FollowedProgram, self).can_repeat and not self.graphs
+
+    @property
     def has_hooks(self) -> bool:
         """Weights have."""
         return any(item._backward_hooks for item in self.weights)

@@ -216,6 +216,11 @@ class Program:
         return bool(self.gradients.has_any or self.kept or not self.is_pure)
 
     @property
+    def can_repeat(self) -> bool:
+        """Whether a check may replay it once more, to time it again."""
+        return not self.has_state
+
+    @property
     def has_hooks(self) -> bool:
         """Whether weights have hooks that a check would have to take away meanwhile."""
         return False

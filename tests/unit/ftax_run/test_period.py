@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ftax_run.period import Period, find_period
+from ftax_run.period import Period, find_others, find_period, find_usual
 
 LAYER = np.arange(12)
 MODEL = np.concatenate([np.arange(100, 105), np.tile(LAYER, 12)])  # a head, and 12 equal layers
@@ -188,3 +188,29 @@ def test_iterations_of_hardly_any_of_the_work_are_none(seed: int) -> None:
     step = random.permutation(30) + 10_000
     symbols = np.concatenate([random.permutation(3000), *[step] * 5, random.permutation(3000)])
     assert find_period(symbols) is None
+
+
+@pytest.mark.parametrize("turned", [0, 5, 33])
+@pytest.mark.parametrize("piece", [np.arange(40), MODEL], ids=["plain", "layers"])
+def test_stretches_beside_the_longest(piece: np.ndarray, turned: int) -> None:
+    """Of the evaluations between them the second is cut by two iterations, too few to count."""
+    length, other = len(piece), np.arange(1000, 1030)
+    usual = np.roll(piece, turned)
+    parts = [*[usual] * 8, other, *[usual] * 20, other, usual, usual, other, *[usual] * 5]
+    symbols = np.concatenate(parts)
+    longest = find_period(symbols)
+    assert longest is not None
+    found = find_others(symbols, longest, find_usual(symbols, longest))
+    ends = [(period.starts[0], period.starts[-1]) for period in found]
+    first, last = (0, 8 * length), (len(symbols) - 5 * length, len(symbols))
+    assert [period.count for period in found] in ([8, 5], [7, 5], [8, 4], [7, 4])
+    for (start, end), (low, high) in zip(ends, (first, last), strict=True):
+        assert low - 0.2 * length < start < low + length
+        assert high - length < end <= high + 8
+
+
+def test_there_is_no_other_stretch() -> None:
+    symbols = np.concatenate([np.tile(np.arange(10), 20), np.arange(50, 90)])
+    longest = find_period(symbols)
+    assert longest is not None
+    assert find_others(symbols, longest, find_usual(symbols, longest)) == []

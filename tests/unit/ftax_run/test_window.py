@@ -16,7 +16,7 @@ from ftax_run.frames import UNKNOWN, Place, Places
 from ftax_run.report import describe
 from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
-from ftax_run.window import Recorded, Waits, Window, analyse
+from ftax_run.window import Recorded, Waits, Window, analyse, find_iterations, sort_device
 
 STEP = ("train.py", 12, "step")
 STREAMS = Path(__file__).parent / "streams"
@@ -97,8 +97,21 @@ def test_backward_is_of_the_line_that_calls_it() -> None:
     assert line[0] == "accumulate.py"
 
 
+def test_tokens_on_both_sides_of_a_prompt_are_iterations() -> None:
+    recorded, _ = load("generate")
+    stretches, kinds = find_iterations(recorded, sort_device(recorded))
+    assert kinds.total() == 266
+    assert [len(bounds) - 1 for bounds in stretches] == [7, 15]
+    (before, after), window = stretches, join("generate")
+    assert window.count == 22
+    assert window.wall == before[-1] - before[0] + after[-1] - after[0]
+    assert before[-1] < after[0] - 5_000_000  # a token and the prompt are in neither
+    assert window.work["kernels"] / window.count == pytest.approx(265, abs=0.5)
+    assert sum(window.syncs.values()) == window.count
+
+
 @pytest.mark.parametrize(
-    "name", ["eager_planted_1ms", "graph_planted_half_ms", "device_bound", "accumulate"]
+    "name", ["eager_planted_1ms", "graph_planted_half_ms", "device_bound", "accumulate", "generate"]
 )
 def test_the_parts_are_the_whole(name: str) -> None:
     window = join(name)

@@ -30,6 +30,7 @@ _COMPARED = 8  # iterations, to find a usual one
 _MORE, _MOST_MORE = 0.06, 64  # as a share, and pieces, by which one may be longer or shorter
 _SAME_BESIDE = 0.9  # of the pieces beside what is more
 _MOST_OTHERS = 0.2  # of the iterations are such
+_LEAST_OF_LONGEST = 0.1  # of the iterations of the longest stretch, to be another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,36 @@ def find_period(symbols: np.ndarray) -> Period | None:
         and period.size >= _LEAST_PARTS * chosen.size
     )
     return next(parts, chosen)
+
+
+def find_usual(symbols: np.ndarray, period: Period) -> np.ndarray:
+    """The pieces of an iteration that is most like the others."""
+    whole = [symbols[start:][: period.length] for start in period.starts[:-1]]
+    return _find_usual(np.stack([row for row in whole if len(row) == period.length]))
+
+
+def is_same(pieces: np.ndarray, usual: np.ndarray) -> bool:
+    """Whether most are the usual ones."""
+    return bool((pieces == usual).mean() >= _SAME)
+
+
+def find_others(symbols: np.ndarray, period: Period, usual: np.ndarray) -> list[Period]:
+    """Other stretches of the same iterations: what interrupts them may come in each window, such as
+    the prompt of the next text."""
+    least = max(_LEAST_COUNT, _LEAST_OF_LONGEST * period.count)
+    # An iteration can begin only where its rarest piece is that much later.
+    places = [np.flatnonzero(symbols == symbol) for symbol in usual.tolist()]
+    rarest = min(range(len(usual)), key=lambda place: len(places[place]))
+    found = []
+    for first, last in ((0, period.starts[0]), (period.starts[-1], len(symbols))):
+        for start in (places[rarest] - rarest).tolist():
+            if start < first or _find_end(symbols[:last], usual, start) is None:
+                continue
+            ends, _ = _go_on(symbols[:last], usual, start)
+            first = ends[-1]
+            if len(ends) >= least:
+                found.append(Period(period.length, (start, *ends)))
+    return found
 
 
 def _list_lags(symbols: np.ndarray) -> list[int]:
@@ -180,7 +211,7 @@ def _find_end(symbols: np.ndarray, usual: np.ndarray, start: int) -> tuple[int, 
     if len(pieces) < length:
         return None
     same = pieces == usual
-    if same.mean() >= _SAME:
+    if is_same(pieces, usual):
         return start + length, float(same.sum())
     before = np.concatenate([[0], np.cumsum(same)])  # of each place how many are the same before it
     most, end = _SAME_BESIDE * length, None

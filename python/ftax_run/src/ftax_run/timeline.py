@@ -29,8 +29,8 @@ ITERATIONS, DEVICE, CALLS, PYTHON = (
 def draw_iterations(recorded: Recorded, places: Places) -> list[Event]:
     """The last two whole iterations of a window: work on the device, calls, and lines of Python;
     less where there is too much of it."""
-    bounds, kinds = find_iterations(recorded, sort_device(recorded))
-    last = bounds[-3:].astype(np.int64)
+    stretches, kinds = find_iterations(recorded, sort_device(recorded))
+    last = stretches[-1][-3:].astype(np.int64)
     start, end = int(last[0]), int(last[-1])
     records = recorded.records[np.isin(recorded.records["kind"], (*DEVICE_KINDS, activities.CALL))]
     begins, ends = records["start"].astype(np.int64), records["end"].astype(np.int64)

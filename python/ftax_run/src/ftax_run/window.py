@@ -17,7 +17,7 @@ import numpy as np
 from ftax_run import activities
 from ftax_run.causes import BLOCKED, COPY, GAP, SYNC, UNSEEN, Others, name_cause
 from ftax_run.frames import UNKNOWN, Place, Places, is_users
-from ftax_run.period import Period, find_period
+from ftax_run.period import Period, find_others, find_period, find_usual, is_same
 from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
 
@@ -197,11 +197,24 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     if not len(device):
         return None
     calls = _find_calls(recorded)
-    issued, thread = _find_launches(device, calls)
-    bounds, kinds = find_iterations(recorded, device)
+    launched = _find_launches(device, calls)
+    stretches, kinds = find_iterations(recorded, device)
+    window = Window(kinds=kinds)
+    for bounds in stretches:
+        window.add(_analyse_stretch(recorded, places, device, calls, *launched, bounds))
+    if not kinds:
+        window.count = 0
+    return window
+
+
+def _analyse_stretch(
+    recorded: Recorded, places: Places, device: np.ndarray, calls: np.ndarray, issued: np.ndarray,
+    thread: np.ndarray, bounds: np.ndarray,
+) -> Window:  # fmt: skip
+    """From the first of the bounds of iterations to the last."""
     start, end = int(bounds[0]), int(bounds[-1])
-    count = len(bounds) - 1 if kinds else 0
-    window = Window(kinds=kinds, count=count, wall=float(end - start))
+    count = len(bounds) - 1
+    window = Window(count=count, wall=float(end - start), parts=1)
     idle_from, idle_to, ended_by = _find_idle(device, start, end)
     window.busy = window.wall - float((idle_to - idle_from).sum())
     host_to = np.clip(issued[ended_by], idle_from, idle_to)
@@ -216,7 +229,6 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     collectives = device[np.isin(device["symbol"], symbols)]
     lengths = np.clip(collectives["end"], start, end) - np.clip(collectives["start"], start, end)
     window.collectives = float(lengths.sum())
-    window.parts = 1
     window.squares = Sums({line: (amount / max(1, count)) ** 2
                            for line, amount in window.sum_lines().items()})  # fmt: skip
     return window
@@ -255,38 +267,49 @@ def _find_launches(device: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, n
     return issued, thread
 
 
-def find_iterations(recorded: Recorded, device: np.ndarray) -> tuple[np.ndarray, Counter[str]]:
-    """When each begins on the device, with the end of the last, and what one is made of; start and
-    end of all and nothing where none is found."""
+def find_iterations(
+    recorded: Recorded, device: np.ndarray
+) -> tuple[list[np.ndarray], Counter[str]]:
+    """When each begins on the device, with the end of the last, for each stretch of them; and what
+    one is made of. Start and end of all and nothing where none is found."""
     if len(recorded.marks) > 1:
-        return recorded.marks, Counter({"marked by the program": 1})
-    period = find_period(device["symbol"])
+        return [recorded.marks], Counter({"marked by the program": 1})
+    symbols = device["symbol"]
+    period = find_period(symbols)
     if period is None:
-        return np.array([recorded.start, recorded.end]), Counter()
+        return [np.array([recorded.start, recorded.end])], Counter()
+    usual = find_usual(symbols, period)
     begins = device["start"].astype(np.int64)
     ends = np.maximum.accumulate(device["end"].astype(np.int64))
     waits = begins - np.concatenate([begins[:1], ends[:-1]])
     first = int(np.argmax(np.median(_fold(waits, period), axis=0)))  # after the longest wait
-    places = np.array(period.starts) + first
-    places = places[places < len(begins)]
+    stretches = sorted([period, *find_others(symbols, period, usual)], key=lambda one: one.starts)
+    begun = np.maximum.accumulate(begins)
+    bounds = [begun[_move(stretch, first, symbols, usual, waits)] for stretch in stretches]
+    kinds = Counter(recorded.names.get(symbol, "?") for symbol in usual.tolist())
+    return [one for one in bounds if len(one) > 1], kinds
+
+
+def _move(
+    stretch: Period, first: int, symbols: np.ndarray, usual: np.ndarray, waits: np.ndarray
+) -> np.ndarray:
+    """The places at which iterations begin, if that is so many pieces later."""
+    places = np.array(stretch.starts)
     # In an iteration that has more, the wait may come that much later.
-    more = int(np.abs(np.diff(period.starts) - period.length).max())
-    near = np.clip(places[:, None] + np.arange(-more, more + 1), 0, len(begins) - 1)
-    places = near[np.arange(len(places)), np.argmax(waits[near], axis=1)]
-    bounds = np.maximum.accumulate(begins)[places]
-    usual = [_find_most(column) for column in _fold(device["symbol"], period).T]
-    return bounds, Counter(recorded.names.get(symbol, "?") for symbol in usual)
+    more = int(np.abs(np.diff(places) - stretch.length).max())
+    after = symbols[places[-1] :][: first + 1]
+    if len(after) <= first or not is_same(after, usual[: first + 1]):
+        places = places[:-1]  # nothing follows, or other work
+    places += first
+    near = np.clip(places[:, None] + np.arange(-more, more + 1), 0, len(waits) - 1)
+    found: np.ndarray = near[np.arange(len(places)), np.argmax(waits[near], axis=1)]
+    return found
 
 
 def _fold(values: np.ndarray, period: Period) -> np.ndarray:
     """A row an iteration, of the usual length."""
     places = np.array(period.starts[:-1])[:, None] + np.arange(period.length)
     return values[np.minimum(places, len(values) - 1)]
-
-
-def _find_most(values: np.ndarray) -> int:
-    found, counts = np.unique(values, return_counts=True)
-    return int(found[np.argmax(counts)])
 
 
 def _find_idle(
