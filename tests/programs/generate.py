@@ -66,7 +66,8 @@ def generate(model, prompt, steps, history):
 def main():
     options = parse()
     model = build(options.device)
-    clock = Clock(options)
+    # Attention on a GPU is planned anew for each length, which takes longer than the token.
+    clock = Clock(options, warm_up=NEW_TOKENS)
     steps, history, random = clock.iterations(), [], torch.Generator().manual_seed(1)
     while not clock.done:
         prompt = torch.randint(3, VOCABULARY, (1, 32), generator=random).to(options.device)

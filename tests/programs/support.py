@@ -75,8 +75,8 @@ def spin(seconds: float) -> None:
 class Clock:
     """Counts iterations, and times those that follow the warm-up."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.device = options.device
+    def __init__(self, options: argparse.Namespace, warm_up: int = WARM_UP) -> None:
+        self.device, self.warm_up = options.device, warm_up
         self.wanted = options.iterations
         self.limit_ns = int(options.seconds * 1e9)
         self.count = 0  # of the timed ones
@@ -85,11 +85,11 @@ class Clock:
 
     def iterations(self) -> Iterator[int]:
         """The number of each iteration, from zero, the warm-up included."""
-        yield from range(WARM_UP)
+        yield from range(self.warm_up)
         self._synchronize()
         self.start_ns = time.monotonic_ns()
         while self._goes_on():
-            yield WARM_UP + self.count
+            yield self.warm_up + self.count
             self.count += 1
         self._synchronize()
         self.end_ns = time.monotonic_ns()

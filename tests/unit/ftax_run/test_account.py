@@ -15,8 +15,10 @@ from ftax_run.errors import RunError
 from ftax_run.report import describe, make_verdict, name_verdict
 from ftax_run.sums import Sums
 from ftax_run.timeline import write_chrome, write_speedscope
+from ftax_run.watcher import add_window
 from ftax_run.window import Window
 
+VALIDATE = ("train.py", 80, "validate")
 STEP, LOSS = ("train.py", 41, "step"), ("/env/site-packages/torch/nn/loss.py", 7, "Loss.forward")
 
 
@@ -117,7 +119,24 @@ def test_iterations_that_are_little_of_the_time_say_so() -> None:
     process.recorded = 1.5 * wall
     assert "of the recorded time" not in "\n".join(describe(account))
     process.recorded = 5 * wall
-    assert "They are 20 % of the recorded time" in "\n".join(describe(account))
+    assert "They are 20 % of the recorded time\n" in "\n".join(describe(account))
+
+
+def test_what_is_beside_the_iterations_has_a_line(tmp_path: Path) -> None:
+    account = make_account(make_window(idle=30e6))
+    (process,) = account.processes
+    add_window(process, make_window())  # much faster: what was before is warm-up
+    process.recorded = 40e6
+    said = "\n".join(describe(account))
+    assert "10 iterations of one kind were recorded; 10 others (warm-up, evaluation)" in said
+    assert (
+        "25 % of the recorded time; the rest idles most at train.py:41 step, in nn/loss.py:7" in said
+    )
+    records.append(account, tmp_path / "run.jsonl")
+    assert records.read(tmp_path / "run.jsonl") == [account]
+    evaluation = Window(count=3, wall=5e6, leaves=Sums({(VALIDATE, VALIDATE): 40e6}))
+    process.windows.append(evaluation)
+    assert "most at train.py:80 validate\n" in "\n".join(describe(account))
 
 
 def test_what_recording_cost_is_found_by_how_fast_it_launches() -> None:

@@ -47,6 +47,7 @@ class Findings:
     work: Sums[str] = field(default_factory=Sums)
     cost: float | None = None  # of recording, as a share
     share: float = 1.0  # of the recorded time that is in the iterations
+    rest: tuple[Place, Place] | None = None  # line and innermost line of most idle beside them
 
 
 def find(process: ProcessAccount) -> Findings:
@@ -79,7 +80,17 @@ def _find_idle(process: ProcessAccount) -> Findings:
         Sums({name: window.work[name] * share for name in WORK}),
         cost,
         process.find_steady().wall / process.recorded if process.recorded else 1.0,
+        _find_rest(process),
     )
+
+
+def _find_rest(process: ProcessAccount) -> tuple[Place, Place] | None:
+    steady, leaves = process.find_steady(), Sums(process.rest)
+    for window in process.windows:
+        if window is not steady:
+            leaves.add(window.leaves)
+    ranked = leaves.rank()
+    return ranked[0][0] if ranked else None
 
 
 def _find_host(process: ProcessAccount) -> Findings:

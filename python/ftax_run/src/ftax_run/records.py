@@ -79,7 +79,7 @@ def to_record(account: Account) -> dict[str, object]:
             **list_sums(item.host, _OF_HOST),
         }
         timeline = [[event.row, event.name, event.start, event.end] for event in item.timeline]
-        values = {name: getattr(item, name) for name in _VALUES}
+        values = {**{name: getattr(item, name) for name in _VALUES}, **list_sums(item, ("rest",))}
         processes.append({**values, "windows": windows, "host": host, "timeline": timeline})
     return {
         "command": account.command, "exit_code": account.exit_code, "samples": account.samples,
@@ -125,6 +125,7 @@ def from_record(record: Mapping[str, Any]) -> Account:
         )
         timeline = [Event(*event) for event in item["timeline"]]
         values = {name: item[name] for name in _VALUES if name in item}
+        values |= read_sums(item, ("rest",))
         processes.append(ProcessAccount(**values, windows=windows, host=host, timeline=timeline))
     return Account(
         record["command"], record["exit_code"], record["samples"], record["sample_us"],

@@ -5,13 +5,13 @@ from __future__ import annotations
 from ftax_run.account import Account, ProcessAccount
 from ftax_run.causes import BLOCKED, CAUSES, GAP, OF_THE_DEVICE, WAIT
 from ftax_run.findings import Findings, Line, find
-from ftax_run.frames import name_place
+from ftax_run.frames import Place, name_place
 from ftax_run.window import Window
 
 _LEAST_IDLE = 0.25  # of the time, of a device that the host bounds
 _MOST_LINES = 10
 _MOST_OTHERS = 4
-_LEAST_SHARE = 0.25  # of the recorded time in iterations, that needs no word
+_LEAST_SHARE = 0.5  # of the recorded time in iterations, that needs no word
 _MOST_SILENT = 3  # turns without a launch, at the end, that need no word
 _MOST_SKEW = 1.3  # of the time in collectives, that is not worth a word
 
@@ -138,8 +138,13 @@ def describe_iterations(found: Findings) -> list[str]:
         f"{found.iterations:,} iterations of one kind were recorded{others if found.others else ''}"
     ]
     if found.share < _LEAST_SHARE:
-        lines.append(f"They are {100 * found.share:.0f} % of the recorded time")
+        rest = f"; the rest idles most {_name_rest(*found.rest)}" if found.rest else ""
+        lines.append(f"They are {100 * found.share:.0f} % of the recorded time{rest}")
     return lines
+
+
+def _name_rest(line: Place, leaf: Place) -> str:
+    return f"at {name_place(line)}" + (f", in {name_place(leaf)}" if leaf != line else "")
 
 
 def _describe_line(line: Line) -> str:

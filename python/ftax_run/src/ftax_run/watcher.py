@@ -246,7 +246,7 @@ class Watcher:
             window = analyse(recorded, self.places)
             if window is not None:
                 process.last_window = recorded
-                _add_window(account, window)
+                add_window(account, window)
 
     def _list_samples(self, start: int, end: int) -> np.ndarray:
         """Those of all processes between two times."""
@@ -309,13 +309,15 @@ def _select(samples: np.ndarray, process: Process) -> np.ndarray:
     return chosen
 
 
-def _add_window(account: ProcessAccount, window: Window) -> None:
+def add_window(account: ProcessAccount, window: Window) -> None:
     """To the iterations that do the same work. Those of before were warm-up where this one is much
     faster, as long as there are few."""
     windows = account.windows
     like = next((known for known in windows if known.is_like(window)), None)
     if like is not None and like.wall < _WARM_UP_NS and window.is_faster(like):
         account.left_out += like.count
+        account.rest.add(like.leaves)
+        account.rest.keep_largest(_MOST_KEYS, lambda _: (REST, REST))
         windows.remove(like)
         like = None
     if like is None:
