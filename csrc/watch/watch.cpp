@@ -16,6 +16,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -98,7 +99,7 @@ class Watch {
     begin_calls();
     is_on_ = true;
     pthread_atfork(nullptr, nullptr, [] { instance().forget(); });
-    std::atexit([] { instance().end(); });
+    register_end();
     thread_ = start_quiet_thread([this] { run(); });
   }
 
@@ -164,6 +165,8 @@ class Watch {
 
   void run() {
     bool goes_on = wait(kFirstWait);
+    if (goes_on) register_end();
+    bool is_initialised = false;
     for (auto all_for = kShortest; goes_on;) {
       switch_work(true);
       uint64_t start = read_clock();
@@ -174,6 +177,7 @@ class Watch {
       if (goes_on) goes_on = wait(kSettle);
       end_phase(Phase::kAll, start, end);
       if (!goes_on) return;
+      if (has_worked_ && !std::exchange(is_initialised, true)) register_end();
       start = read_clock();
       goes_on = wait(all_for * kLaunchesTimes);
       end_phase(runtime_call_ == nullptr ? Phase::kNothing : Phase::kLaunches, start, read_clock());
@@ -185,6 +189,13 @@ class Watch {
   bool wait(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     return !ends_.wait_for(lock, time, [this] { return stops_; });
+  }
+
+  // What is registered last runs first at exit, and CUPTI must not be called once the driver has
+  // ended. That registers its end while it is initialised, and is done with that when there are
+  // records; mostly it is sooner.
+  static void register_end() {
+    std::atexit([] { instance().end(); });
   }
 
   void end() {

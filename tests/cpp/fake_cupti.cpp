@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <set>
 
 namespace {
@@ -29,6 +30,9 @@ struct State {
 };
 
 State state;
+// A program launches in one thread, and is watched from another.
+std::recursive_mutex mutex;
+using Lock = std::lock_guard<std::recursive_mutex>;
 
 template <typename Record>
 void write(const Record& record) {
@@ -77,6 +81,7 @@ uint64_t read_clock() {
 }
 
 void launch(const char* name, int64_t duration_ns) {
+  const Lock lock(mutex);
   ++state.correlation_id;
   const uint64_t called_ns = read_clock();
   const uint64_t start_ns = std::max(called_ns, state.device_free_ns);
@@ -166,6 +171,7 @@ CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc c
 }
 
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  const Lock lock(mutex);
   if (kind == state.knobs.refused_kind) return state.knobs.enable_result;
   state.enabled.insert(kind);
   note('+', kind);
@@ -173,12 +179,14 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
 }
 
 CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+  const Lock lock(mutex);
   state.enabled.erase(kind);
   note('-', kind);
   return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiActivityFlushAll(uint32_t) {
+  const Lock lock(mutex);
   if (state.knobs.flush_result != CUPTI_SUCCESS) return state.knobs.flush_result;
   ++state.flushes;
   state.journal.emplace_back("flush");
