@@ -307,7 +307,7 @@ class Watch {
   SingleCall driver_call_ = nullptr;
   ActivityFile file_;
   std::atomic<bool> is_on_ = false;
-  std::atomic<bool> has_worked_ = false;  // the device, since this was last asked
+  std::atomic<bool> has_worked_ = false;  // records came since this was last asked
   std::mutex mutex_;
   std::condition_variable ends_;
   bool stops_ = false;

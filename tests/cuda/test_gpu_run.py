@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 from ftax_run import records
 from ftax_run.account import Account, ProcessAccount
-from ftax_run.activities import ALL, CALL, COPY, KERNEL, PHASE, ActivityReader
+from ftax_run.activities import ALL, CALL, COPY, DEVICE_KINDS, KERNEL, PHASE, ActivityReader
 from ftax_run.cli import watch
 from ftax_run.launch import make_environment
 from ftax_run.report import describe
-from ftax_run.window import DEVICE_KINDS
 
 from ftax.ladders.receipt import Receipt
 from ftax.records.store import read_records

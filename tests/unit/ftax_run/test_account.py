@@ -18,6 +18,7 @@ from ftax_run.timeline import write_chrome, write_speedscope
 from ftax_run.watcher import add_window
 from ftax_run.window import Window
 
+OTHER = ("train.py", 9, "other")
 VALIDATE = ("train.py", 80, "validate")
 STEP, LOSS = ("train.py", 41, "step"), ("/env/site-packages/torch/nn/loss.py", 7, "Loss.forward")
 
@@ -129,14 +130,15 @@ def test_what_is_beside_the_iterations_has_a_line(tmp_path: Path) -> None:
     process.recorded = 40e6
     said = "\n".join(describe(account))
     assert "10 iterations of one kind were recorded; 10 others (warm-up, evaluation)" in said
-    assert (
-        "25 % of the recorded time; the rest idles most at train.py:41 step, in nn/loss.py:7" in said
-    )
+    assert "25 % of the recorded time; the rest idles most at train.py:41 step, in nn/loss" in said
     records.append(account, tmp_path / "run.jsonl")
     assert records.read(tmp_path / "run.jsonl") == [account]
     evaluation = Window(count=3, wall=5e6, leaves=Sums({(VALIDATE, VALIDATE): 40e6}))
     process.windows.append(evaluation)
     assert "most at train.py:80 validate\n" in "\n".join(describe(account))
+    # More than both, in twenty lines of a library.
+    process.rest.add(Sums({(OTHER, ("loss.py", line, "f")): 4e6 for line in range(20)}))
+    assert "most at train.py:9 other, in loss.py:0 f\n" in "\n".join(describe(account))
 
 
 def test_what_recording_cost_is_found_by_how_fast_it_launches() -> None:

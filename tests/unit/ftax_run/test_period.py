@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ftax_run.period import Period, find_others, find_period, find_usual
+from ftax_run.period import Period, find_period
 
 LAYER = np.arange(12)
 MODEL = np.concatenate([np.arange(100, 105), np.tile(LAYER, 12)])  # a head, and 12 equal layers
 
 
 def repeat(length: int, count: int) -> Period:
-    return Period(length, tuple(range(0, length * count + 1, length)))
+    return Period(length, (tuple(range(0, length * count + 1, length)),), np.empty(0))
 
 
 @pytest.mark.parametrize(("length", "count"), [(2, 3), (10, 3), (10, 20), (1000, 4), (7, 5000)])
@@ -74,8 +74,8 @@ def test_a_warm_up_before_and_an_evaluation_after(seed: int) -> None:
     found = find_period(np.concatenate([before, np.tile(step, 50), after]))
     assert found is not None
     assert found.length == 60
-    assert abs(found.starts[0] - 400) <= 30
-    assert abs(found.starts[-1] - 3400) <= 90
+    assert abs(found.stretches[0][0] - 400) <= 30
+    assert abs(found.stretches[-1][-1] - 3400) <= 90
     assert 49 <= found.count <= 51
 
 
@@ -117,7 +117,7 @@ def test_a_look_now_and_then_is_part_of_an_iteration(count: int, start: int, lay
     assert found is not None
     assert found.length == 25 * layers + 7
     assert found.count >= count - 1
-    lengths = np.diff(found.starts).tolist()
+    lengths = np.diff(found.stretches[0]).tolist()
     assert {*lengths} <= {found.length, found.length + 5}  # without a look, and with it
     assert lengths.count(found.length + 5) >= len(lengths) // 10 - 1
 
@@ -193,24 +193,60 @@ def test_iterations_of_hardly_any_of_the_work_are_none(seed: int) -> None:
 @pytest.mark.parametrize("turned", [0, 5, 33])
 @pytest.mark.parametrize("piece", [np.arange(40), MODEL], ids=["plain", "layers"])
 def test_stretches_beside_the_longest(piece: np.ndarray, turned: int) -> None:
-    """Of the evaluations between them the second is cut by two iterations, too few to count."""
+    """Of what is between evaluations two iterations are too few to count."""
     length, other = len(piece), np.arange(1000, 1030)
     usual = np.roll(piece, turned)
     parts = [*[usual] * 8, other, *[usual] * 20, other, usual, usual, other, *[usual] * 5]
     symbols = np.concatenate(parts)
-    longest = find_period(symbols)
-    assert longest is not None
-    found = find_others(symbols, longest, find_usual(symbols, longest))
-    ends = [(period.starts[0], period.starts[-1]) for period in found]
-    first, last = (0, 8 * length), (len(symbols) - 5 * length, len(symbols))
-    assert [period.count for period in found] in ([8, 5], [7, 5], [8, 4], [7, 4])
-    for (start, end), (low, high) in zip(ends, (first, last), strict=True):
-        assert low - 0.2 * length < start < low + length
-        assert high - length < end <= high + 8
+    found = find_period(symbols)
+    assert found is not None
+    assert found.length == length
+    first, longest, last = found.stretches
+    assert len(first) - 1 in (7, 8)
+    assert len(longest) - 1 in (19, 20)
+    assert len(last) - 1 in (4, 5)
+    assert 0 <= first[0] < length
+    assert first[-1] <= 8 * length + 8
+    assert len(symbols) - 5 * length - 8 <= last[0]
 
 
-def test_there_is_no_other_stretch() -> None:
-    symbols = np.concatenate([np.tile(np.arange(10), 20), np.arange(50, 90)])
-    longest = find_period(symbols)
-    assert longest is not None
-    assert find_others(symbols, longest, find_usual(symbols, longest)) == []
+def test_stretches_of_iterations_that_differ_a_little() -> None:
+    """In the first stretch three pieces of 41 are other ones."""
+    usual, like = np.arange(41), np.arange(41)
+    like[[5, 20, 33]] = 70
+    found = find_period(np.concatenate([*[like] * 20, np.arange(100, 190), *[usual] * 40]))
+    assert found is not None
+    assert [len(starts) - 1 for starts in found.stretches] in ([20, 40], [19, 40])
+
+
+def test_short_texts_together_are_enough() -> None:
+    random = np.random.default_rng(0)
+    token, prompt = np.arange(41), np.arange(1000, 1050)
+    texts = [[prompt, *[token] * int(count)] for count in random.integers(20, 90, 30)]
+    found = find_period(np.concatenate([piece for text in texts for piece in text]))
+    assert found is not None
+    assert found.length == 41
+    assert found.count > 0.9 * sum(len(text) - 1 for text in texts)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_evaluation_by_the_same_kernels_comes_first(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    step = random.integers(0, 30, 200)
+    evaluation = random.integers(0, 30, random.integers(200, 900))
+    found = find_period(np.concatenate([evaluation, *[step] * 20]))
+    assert found is not None
+    assert found.length == 200
+    assert found.count >= 18
+
+
+@pytest.mark.parametrize(("length", "more"), [(41, 2), (120, 6), (291, 12)])
+def test_interruptions_that_come_again_make_no_long_iteration(length: int, more: int) -> None:
+    """Texts of 25, 35 and 30 tokens, each tenth of which has a little more."""
+    token, look, prompt = np.arange(length), np.arange(5000, 5000 + more), np.arange(1000, 1150)
+    ten = [*[token] * 10, look]
+    texts = [*ten, *ten, *[token] * 5, prompt, *ten * 3, *[token] * 5, prompt, *ten * 3]
+    found = find_period(np.concatenate(texts))
+    assert found is not None
+    assert found.length == length
+    assert [len(starts) - 1 for starts in found.stretches] == pytest.approx([25, 35, 30], abs=1)

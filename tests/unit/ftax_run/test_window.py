@@ -13,10 +13,11 @@ from ftax_run.account import Account, ProcessAccount
 from ftax_run.activities import CALL, KERNEL, RECORD
 from ftax_run.causes import BLOCKED, GAP, SYNC
 from ftax_run.frames import UNKNOWN, Place, Places
+from ftax_run.idle import sort_device
 from ftax_run.report import describe
 from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
-from ftax_run.window import Recorded, Waits, Window, analyse, find_iterations, sort_device
+from ftax_run.window import Recorded, Waits, Window, analyse, find_iterations
 
 STEP = ("train.py", 12, "step")
 STREAMS = Path(__file__).parent / "streams"
@@ -99,7 +100,7 @@ def test_backward_is_of_the_line_that_calls_it() -> None:
 
 def test_tokens_on_both_sides_of_a_prompt_are_iterations() -> None:
     recorded, _ = load("generate")
-    stretches, kinds = find_iterations(recorded, sort_device(recorded))
+    stretches, kinds = find_iterations(recorded, sort_device(recorded.records))
     assert kinds.total() == 266
     assert [len(bounds) - 1 for bounds in stretches] == [7, 15]
     (before, after), window = stretches, join("generate")
@@ -108,6 +109,32 @@ def test_tokens_on_both_sides_of_a_prompt_are_iterations() -> None:
     assert before[-1] < after[0] - 5_000_000  # a token and the prompt are in neither
     assert window.work["kernels"] / window.count == pytest.approx(265, abs=0.5)
     assert sum(window.syncs.values()) == window.count
+
+
+def test_a_window_with_an_interruption_is_one_part() -> None:
+    window = join("generate")
+    assert window.parts == 1
+    for line, amount in window.sum_lines().items():
+        assert window.squares[line] == pytest.approx((amount / window.count) ** 2)
+
+
+def test_idle_beside_iterations_has_its_lines() -> None:
+    recorded, places = load("generate")
+    window = analyse(recorded, places)
+    assert window is not None
+    # What is cut off at both ends, a token and the prompt.
+    wall = recorded.end - recorded.start - window.wall
+    lines = {line for line, _ in window.beside}
+    assert {line[2] for line in lines} >= {"generate"}
+    assert 0.5 * wall < sum(window.beside.values()) < wall
+
+
+def test_a_device_that_gets_no_more_work_idles() -> None:
+    samples = [(50 + 1000 * number, 1) for number in range(100)]
+    window = analyse(make_once([(100, 110), (150, 170)], samples, 100_000), STACKS)
+    assert window is not None
+    assert (window.count, window.wall, window.busy) == (0, 100e6, 30e3)
+    assert dict(window.sum_lines()) == {STEP: pytest.approx(100e6 - 30e3)}
 
 
 @pytest.mark.parametrize(
@@ -244,6 +271,18 @@ def make_waiting(sampled: list[tuple[int, ...]], *, late: int = 2_000) -> Record
     names = {1: "cudaLaunchKernel", 2: "cudaStreamSynchronize", 10: "a", 11: "b"}
     return Recorded(
         7, 0, 12_000_000, np.array(records, dtype=RECORD), names, np.array(samples, dtype=SAMPLE),
+        np.zeros(256, bool), np.empty(0, int),
+    )  # fmt: skip
+
+
+def make_once(device: list[tuple[int, int]], samples: list[tuple[int, int]], end: int) -> Recorded:
+    """Kernels of different names, from when to when in us, and samples with their stacks."""
+    records = [(1000 * start, 1000 * stop, number, 3, number, KERNEL, 0)
+               for number, (start, stop) in enumerate(device, 1)]  # fmt: skip
+    read = [(1000 * time, 0, 7, stack, 0, ord("R"), 0, 1000) for time, stack in samples]
+    names = {number: f"kernel {number}" for number in range(1, 1 + len(device))}
+    return Recorded(
+        7, 0, 1000 * end, np.array(records, dtype=RECORD), names, np.array(read, dtype=SAMPLE),
         np.zeros(256, bool), np.empty(0, int),
     )  # fmt: skip
 

@@ -55,7 +55,7 @@ class ProcessAccount:
     lost: int = 0  # records of the device
     recorded: float = 0.0  # ns in which all was recorded
     left_out: int = 0  # iterations that were recorded while it was still getting faster
-    # Their idle, by line and innermost line.
+    # Idle of these and beside all iterations, by line and innermost line.
     rest: Sums[tuple[Place, Place]] = field(default_factory=Sums)
     marked: int = 0  # iterations that the program marked
     marked_ns: list[float] = field(default_factory=list)  # what one took, by turns of a second

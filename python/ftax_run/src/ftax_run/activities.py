@@ -16,6 +16,7 @@ RECORD = np.dtype(
     ]
 )  # fmt: skip
 KERNEL, COPY, FILL, GRAPH, CALL, PHASE, LOST = range(1, 8)
+DEVICE_KINDS = (KERNEL, COPY, FILL, GRAPH)
 _MOST_MARKS = 1 << 16
 _BLOCK_BYTES = 1 << 20  # of a file, that is given back at once
 ALL, LAUNCHES, NOTHING = 1, 2, 3  # what a phase records

@@ -89,8 +89,13 @@ def _find_rest(process: ProcessAccount) -> tuple[Place, Place] | None:
     for window in process.windows:
         if window is not steady:
             leaves.add(window.leaves)
-    ranked = leaves.rank()
-    return ranked[0][0] if ranked else None
+    lines: Sums[Place] = Sums()
+    for (line, _), amount in leaves.items():
+        lines[line] += amount
+    if not lines:
+        return None
+    (largest, _), *_ = lines.rank()
+    return next(pair for pair, _ in leaves.rank() if pair[0] == largest)
 
 
 def _find_host(process: ProcessAccount) -> Findings:

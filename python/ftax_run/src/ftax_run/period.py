@@ -10,7 +10,7 @@ that follow each other: what an iteration consists of several times without a re
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,31 +30,36 @@ _COMPARED = 8  # iterations, to find a usual one
 _MORE, _MOST_MORE = 0.06, 64  # as a share, and pieces, by which one may be longer or shorter
 _SAME_BESIDE = 0.9  # of the pieces beside what is more
 _MOST_OTHERS = 0.2  # of the iterations are such
-_LEAST_OF_LONGEST = 0.1  # of the iterations of the longest stretch, to be another one
+_MUCH_MORE = 1.5  # of the work
+_MOST_SHORTER = 4  # that are tried instead
+_LEAST_OF_LONGEST = 0.1  # as many iterations another stretch has, as a share of the longest one's
+_MOST_SCORED = 512  # pieces of an iteration
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """``length`` pieces of work that come again and again; ``starts`` are where each iteration
-    begins, and the end of the last."""
+    """``length`` pieces of work that come again and again, in each of the ``stretches`` without a
+    break: where each iteration begins, and the end of the last. ``usual`` are the pieces of an
+    iteration that is most like the others."""
 
     length: int
-    starts: tuple[int, ...]
+    stretches: tuple[tuple[int, ...], ...]
+    usual: np.ndarray = field(compare=False, repr=False)
 
     @property
     def count(self) -> int:
         """Whole iterations."""
-        return len(self.starts) - 1
+        return sum(len(starts) - 1 for starts in self.stretches)
 
     @property
     def size(self) -> int:
         """Of all iterations, in pieces of work."""
-        return self.starts[-1] - self.starts[0]
+        return sum(starts[-1] - starts[0] for starts in self.stretches)
 
 
 def find_period(symbols: np.ndarray) -> Period | None:
-    """The shortest stretch that repeats, and where it does so without a break for longest; None if
-    nothing repeats. ``symbols`` are numbers that name the pieces of work in their order."""
+    """The shortest stretch that repeats, and where it does so; None if nothing repeats. ``symbols``
+    are numbers that name the pieces of work in their order."""
     symbols = symbols[:_MOST_WORK]
     if len(symbols) < 2 * _LEAST_COUNT:
         return None
@@ -66,9 +71,7 @@ def find_period(symbols: np.ndarray) -> Period | None:
     most = max((period.size * same for period, same in found), default=0.0)
     long = [(period, same) for period, same in found if period.size * same > _LEAST_SIZE * most]
     best = max((same for _, same in long), default=0.0)
-    least = _LEAST_SHARE * len(symbols)
-    alike = [(period, same) for period, same in long if same >= best - _SAME_AS_WELL]
-    chosen = next((period for period, _ in alike if period.size >= least), None)
+    chosen = next((period for period, same in long if same >= best - _SAME_AS_WELL), None)
     if chosen is None:
         return None
     parts = (
@@ -78,13 +81,17 @@ def find_period(symbols: np.ndarray) -> Period | None:
         and same >= best - _SAME_IN_PARTS
         and period.size >= _LEAST_PARTS * chosen.size
     )
-    return next(parts, chosen)
-
-
-def find_usual(symbols: np.ndarray, period: Period) -> np.ndarray:
-    """The pieces of an iteration that is most like the others."""
-    whole = [symbols[start:][: period.length] for start in period.starts[:-1]]
-    return _find_usual(np.stack([row for row in whole if len(row) == period.length]))
+    whole = _add_others(symbols, next(parts, chosen))
+    # What interrupts may come again with all around it, and is then a long iteration: a shorter one
+    # explains much more. Layers do not.
+    shorter = [(period.size * same, period) for period, same in found
+               if period.length < whole.length and same >= best - _SAME_IN_PARTS]  # fmt: skip
+    shorter.sort(key=lambda item: -item[0])
+    others = [_add_others(symbols, period) for _, period in shorter[:_MOST_SHORTER]]
+    widest = max(others, key=lambda period: period.size, default=whole)
+    if widest.size > _MUCH_MORE * whole.size:
+        whole = widest
+    return whole if whole.size >= _LEAST_SHARE * len(symbols) else None
 
 
 def is_same(pieces: np.ndarray, usual: np.ndarray) -> bool:
@@ -92,23 +99,41 @@ def is_same(pieces: np.ndarray, usual: np.ndarray) -> bool:
     return bool((pieces == usual).mean() >= _SAME)
 
 
-def find_others(symbols: np.ndarray, period: Period, usual: np.ndarray) -> list[Period]:
-    """Other stretches of the same iterations: what interrupts them may come in each window, such as
+def _add_others(symbols: np.ndarray, period: Period) -> Period:
+    """With the stretches before and after the longest: other work may come in each window, such as
     the prompt of the next text."""
+    (longest,), length, usual = period.stretches, period.length, period.usual
     least = max(_LEAST_COUNT, _LEAST_OF_LONGEST * period.count)
-    # An iteration can begin only where its rarest piece is that much later.
-    places = [np.flatnonzero(symbols == symbol) for symbol in usual.tolist()]
-    rarest = min(range(len(usual)), key=lambda place: len(places[place]))
-    found = []
-    for first, last in ((0, period.starts[0]), (period.starts[-1], len(symbols))):
-        for start in (places[rarest] - rarest).tolist():
-            if start < first or _find_end(symbols[:last], usual, start) is None:
-                continue
-            ends, _ = _go_on(symbols[:last], usual, start)
-            first = ends[-1]
+    found = [longest]
+    for low, high in ((0, longest[0]), (longest[-1], len(symbols))):
+        scores = _score_places(symbols[low:high], usual)
+        good = np.flatnonzero(scores >= _SAME)
+        place = 0
+        while (next_good := np.searchsorted(good, place)) < len(good):
+            near = int(good[next_good])
+            start = near + int(np.argmax(scores[near : near + length]))
+            ends: list[int] = []
+            if is_same(symbols[low + start :][:length], usual):
+                ends, _ = _go_on(symbols[:high], usual, low + start)
             if len(ends) >= least:
-                found.append(Period(period.length, (start, *ends)))
-    return found
+                found.append((low + start, *ends))
+            place = ends[-1] - low if ends else start + length
+    return replace(period, stretches=tuple(sorted(found)))
+
+
+def _score_places(symbols: np.ndarray, usual: np.ndarray) -> np.ndarray:
+    """Of each place the share of an iteration's pieces that are the usual ones from there on; of
+    some pieces, where there are many."""
+    length, count = len(usual), len(symbols) - len(usual) + 1
+    if count < 1:
+        return np.zeros(0)
+    pieces = np.arange(length)
+    if length > _MOST_SCORED:
+        pieces = np.random.default_rng(0).choice(pieces, _MOST_SCORED, replace=False)
+    total = np.zeros(count)
+    for piece in pieces.tolist():
+        total += symbols[piece : piece + count] == usual[piece]
+    return total / len(pieces)
 
 
 def _list_lags(symbols: np.ndarray) -> list[int]:
@@ -182,7 +207,7 @@ def _extend(symbols: np.ndarray, length: int, first: int, last: int) -> tuple[Pe
         found = tuple(regular)
     else:
         same += same_before + same_after
-    return Period(length, found), same / (len(found) - 1) / length
+    return Period(length, (found,), usual), same / (len(found) - 1) / length
 
 
 def _find_usual(rows: np.ndarray) -> np.ndarray:
@@ -216,7 +241,7 @@ def _find_end(symbols: np.ndarray, usual: np.ndarray, start: int) -> tuple[int, 
     before = np.concatenate([[0], np.cumsum(same)])  # of each place how many are the same before it
     most, end = _SAME_BESIDE * length, None
     slack = min(int(_MORE * length), _MOST_MORE)
-    for more in range(-slack, min(slack, len(symbols) - start - length) + 1):
+    for more in range(max(-slack, -start), min(slack, len(symbols) - start - length) + 1):
         moved = symbols[start + more :][:length] == usual
         after = np.concatenate([np.cumsum(moved[::-1])[::-1], [0]])
         if (before + after).max() > most:

@@ -13,8 +13,9 @@ from ftax_run import activities
 from ftax_run.account import Account, Event
 from ftax_run.findings import find
 from ftax_run.frames import Place, Places, name_place
+from ftax_run.idle import sort_device
 from ftax_run.records import write_text
-from ftax_run.window import DEVICE_KINDS, Recorded, find_iterations, sort_device
+from ftax_run.window import Recorded, find_iterations
 
 _MOST_EVENTS = 4000
 # The first words of rows; streams and threads follow as numbers.
@@ -29,10 +30,11 @@ ITERATIONS, DEVICE, CALLS, PYTHON = (
 def draw_iterations(recorded: Recorded, places: Places) -> list[Event]:
     """The last two whole iterations of a window: work on the device, calls, and lines of Python;
     less where there is too much of it."""
-    stretches, kinds = find_iterations(recorded, sort_device(recorded))
+    stretches, kinds = find_iterations(recorded, sort_device(recorded.records))
     last = stretches[-1][-3:].astype(np.int64)
     start, end = int(last[0]), int(last[-1])
-    records = recorded.records[np.isin(recorded.records["kind"], (*DEVICE_KINDS, activities.CALL))]
+    kinds_drawn = (*activities.DEVICE_KINDS, activities.CALL)
+    records = recorded.records[np.isin(recorded.records["kind"], kinds_drawn)]
     begins, ends = records["start"].astype(np.int64), records["end"].astype(np.int64)
     chosen = np.flatnonzero((ends > start) & (begins < end))
     chosen = chosen[np.argsort(begins[chosen], kind="stable")]
@@ -50,7 +52,7 @@ def draw_iterations(recorded: Recorded, places: Places) -> list[Event]:
         np.minimum(ends[chosen], end) - start,
         strict=True,
     ):
-        kind = DEVICE if record["kind"] in DEVICE_KINDS else CALLS
+        kind = DEVICE if record["kind"] in activities.DEVICE_KINDS else CALLS
         name = recorded.names.get(int(record["symbol"]), "?")
         events.append(Event(f"{kind} {record['stream']}", name, float(begin), float(stop)))
     return events + _draw_samples(recorded, places, start, end)

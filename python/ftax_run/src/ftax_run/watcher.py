@@ -312,14 +312,16 @@ def _select(samples: np.ndarray, process: Process) -> np.ndarray:
 def add_window(account: ProcessAccount, window: Window) -> None:
     """To the iterations that do the same work. Those of before were warm-up where this one is much
     faster, as long as there are few."""
+    account.rest.add(window.beside)
+    window.beside = Sums()
     windows = account.windows
     like = next((known for known in windows if known.is_like(window)), None)
     if like is not None and like.wall < _WARM_UP_NS and window.is_faster(like):
         account.left_out += like.count
         account.rest.add(like.leaves)
-        account.rest.keep_largest(_MOST_KEYS, lambda _: (REST, REST))
         windows.remove(like)
         like = None
+    account.rest.keep_largest(_MOST_KEYS, lambda _: (REST, REST))
     if like is None:
         windows.append(window)
         if len(windows) > _MOST_KINDS:

@@ -17,7 +17,8 @@ import numpy as np
 from ftax_run import activities
 from ftax_run.causes import BLOCKED, COPY, GAP, SYNC, UNSEEN, Others, name_cause
 from ftax_run.frames import UNKNOWN, Place, Places, is_users
-from ftax_run.period import Period, find_others, find_period, find_usual, is_same
+from ftax_run.idle import Idle, Spans, find_calls, find_idle, find_launches, sort_device
+from ftax_run.period import Period, find_period, is_same
 from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
 
@@ -33,7 +34,6 @@ SUMS = ("idle", "leaves", "stacks", "syncs", "sync_idle", "near_syncs", "work", 
 _NEAR_NS = 100_000
 _SAME_CALL_NS = 20_000  # between two calls of CUDA that a call of the program makes
 _LONG_GAP_NS = 100_000  # between two kernels of one process that nothing keeps apart
-DEVICE_KINDS = (activities.KERNEL, activities.COPY, activities.FILL, activities.GRAPH)
 
 
 @dataclass(slots=True)
@@ -78,7 +78,9 @@ class Window:
     launched: Sums[tuple[Place, str]] = field(default_factory=Sums)
     parts: int = 0  # windows that were added up
     squares: Sums[Place] = field(default_factory=Sums)  # over them, of a line's idle an iteration
-    # By name, and that of the work before; in no record.
+    # In no record: idle beside the iterations, by line and innermost line; and waits, by name, and
+    # that of the work before.
+    beside: Sums[tuple[Place, Place]] = field(default_factory=Sums)
     waits: dict[tuple[str, str], Waits] = field(default_factory=dict)
 
     def is_like(self, other: Window) -> bool:
@@ -193,112 +195,70 @@ class Recorded:
 
 def analyse(recorded: Recorded, places: Places) -> Window | None:
     """None where the device did nothing."""
-    device = sort_device(recorded)
+    device = sort_device(recorded.records)
     if not len(device):
         return None
-    calls = _find_calls(recorded)
-    launched = _find_launches(device, calls)
+    calls = find_calls(recorded.records)
     stretches, kinds = find_iterations(recorded, device)
-    window = Window(kinds=kinds)
-    for bounds in stretches:
-        window.add(_analyse_stretch(recorded, places, device, calls, *launched, bounds))
-    if not kinds:
-        window.count = 0
-    return window
-
-
-def _analyse_stretch(
-    recorded: Recorded, places: Places, device: np.ndarray, calls: np.ndarray, issued: np.ndarray,
-    thread: np.ndarray, bounds: np.ndarray,
-) -> Window:  # fmt: skip
-    """From the first of the bounds of iterations to the last."""
-    start, end = int(bounds[0]), int(bounds[-1])
-    count = len(bounds) - 1
-    window = Window(count=count, wall=float(end - start), parts=1)
-    idle_from, idle_to, ended_by = _find_idle(device, start, end)
-    window.busy = window.wall - float((idle_to - idle_from).sum())
-    host_to = np.clip(issued[ended_by], idle_from, idle_to)
-    gaps = idle_to - host_to
+    spans = Spans(
+        np.array([bounds[0] for bounds in stretches]),
+        np.array([bounds[-1] for bounds in stretches]),
+    )
+    count = sum(len(bounds) - 1 for bounds in stretches) if kinds else 0
+    wall = float((spans.ends - spans.starts).sum())
+    window = Window(kinds=kinds, count=count, wall=wall, parts=1)
+    every = find_idle(device, *find_launches(device, calls))
+    idle = every.cut(spans)
+    window.busy = wall - float((idle.end - idle.start).sum())
+    gaps = idle.end - idle.host_to
     window.blocked = float(gaps[gaps > _LONG_GAP_NS].sum())
     window.gaps = float(gaps.sum()) - window.blocked
-    _book_samples(window, recorded, places, calls, idle_from, host_to, thread[ended_by])
-    _book_syncs(window, recorded, places, calls, device, idle_from, idle_to, bounds)
-    launches = _select_calls(calls, recorded.names, LAUNCH)
-    _count_work(window, device, launches, start, end)
+    _book_samples(window, recorded, places, calls, idle)
+    _book_syncs(window, recorded, places, calls, device, idle, spans, np.concatenate(stretches))
+    _count_work(window, device, _select_calls(calls, recorded.names, LAUNCH), spans)
     symbols = [number for number, name in recorded.names.items() if name.startswith("nccl")]
-    collectives = device[np.isin(device["symbol"], symbols)]
-    lengths = np.clip(collectives["end"], start, end) - np.clip(collectives["start"], start, end)
-    window.collectives = float(lengths.sum())
+    for work in device[np.isin(device["symbol"], symbols)]:
+        window.collectives += spans.measure(int(work["start"]), int(work["end"]))
     window.squares = Sums({line: (amount / max(1, count)) ** 2
                            for line, amount in window.sum_lines().items()})  # fmt: skip
+    if kinds:
+        beside = Window()
+        between = spans.list_between(recorded.start, recorded.end)
+        _book_samples(beside, recorded, places, calls, every.cut(between))
+        window.beside = beside.leaves
     return window
-
-
-def sort_device(recorded: Recorded) -> np.ndarray:
-    """What the device did, in the order in which it was told to."""
-    device = recorded.records[np.isin(recorded.records["kind"], DEVICE_KINDS)]
-    ordered: np.ndarray = device[np.argsort(device["correlation"], kind="stable")]
-    return ordered
-
-
-def _find_calls(recorded: Recorded) -> np.ndarray:
-    """Of calls within calls the outer one: the runtime calls the driver."""
-    calls = recorded.records[recorded.records["kind"] == activities.CALL]
-    calls = calls[np.lexsort((calls["start"], calls["correlation"]))]
-    is_first = np.ones(len(calls), dtype=bool)
-    is_first[1:] = calls["correlation"][1:] != calls["correlation"][:-1]
-    first: np.ndarray = calls[is_first]  # by correlation
-    return first
-
-
-def _find_launches(device: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """When the call that gave each piece of work ended, and its thread. Work whose call was not
-    recorded is the host's until it begins, by the thread that launches most."""
-    issued = device["start"].astype(np.int64)
-    threads, counts = np.unique(calls["stream"], return_counts=True)
-    usual = threads[np.argmax(counts)] if len(threads) else 0
-    thread = np.full(len(device), usual, dtype=np.int64)
-    if len(calls):
-        place = np.searchsorted(calls["correlation"], device["correlation"])
-        place = np.minimum(place, len(calls) - 1)
-        known = calls["correlation"][place] == device["correlation"]
-        issued[known] = calls["end"][place[known]].astype(np.int64)
-        thread[known] = calls["stream"][place[known]]
-    return issued, thread
 
 
 def find_iterations(
     recorded: Recorded, device: np.ndarray
 ) -> tuple[list[np.ndarray], Counter[str]]:
-    """When each begins on the device, with the end of the last, for each stretch of them; and what
-    one is made of. Start and end of all and nothing where none is found."""
+    """Of each stretch of iterations when each begins on the device, and the end of the last; and
+    what one is made of. Where none is found one stretch is all of the window, made of nothing."""
     if len(recorded.marks) > 1:
         return [recorded.marks], Counter({"marked by the program": 1})
     symbols = device["symbol"]
     period = find_period(symbols)
     if period is None:
         return [np.array([recorded.start, recorded.end])], Counter()
-    usual = find_usual(symbols, period)
     begins = device["start"].astype(np.int64)
     ends = np.maximum.accumulate(device["end"].astype(np.int64))
     waits = begins - np.concatenate([begins[:1], ends[:-1]])
     first = int(np.argmax(np.median(_fold(waits, period), axis=0)))  # after the longest wait
-    stretches = sorted([period, *find_others(symbols, period, usual)], key=lambda one: one.starts)
     begun = np.maximum.accumulate(begins)
-    bounds = [begun[_move(stretch, first, symbols, usual, waits)] for stretch in stretches]
-    kinds = Counter(recorded.names.get(symbol, "?") for symbol in usual.tolist())
-    return [one for one in bounds if len(one) > 1], kinds
+    moved = [_move(period, starts, first, symbols, waits) for starts in period.stretches]
+    kinds = Counter(recorded.names.get(symbol, "?") for symbol in period.usual.tolist())
+    return [begun[places] for places in moved if len(places) > 1], kinds
 
 
 def _move(
-    stretch: Period, first: int, symbols: np.ndarray, usual: np.ndarray, waits: np.ndarray
+    period: Period, starts: tuple[int, ...], first: int, symbols: np.ndarray, waits: np.ndarray
 ) -> np.ndarray:
-    """The places at which iterations begin, if that is so many pieces later."""
-    places = np.array(stretch.starts)
+    """The places at which iterations of a stretch begin, if that is so many pieces later."""
+    places = np.array(starts)
     # In an iteration that has more, the wait may come that much later.
-    more = int(np.abs(np.diff(places) - stretch.length).max())
+    more = int(np.abs(np.diff(places) - period.length).max())
     after = symbols[places[-1] :][: first + 1]
-    if len(after) <= first or not is_same(after, usual[: first + 1]):
+    if len(after) <= first or not is_same(after, period.usual[: first + 1]):
         places = places[:-1]  # nothing follows, or other work
     places += first
     near = np.clip(places[:, None] + np.arange(-more, more + 1), 0, len(waits) - 1)
@@ -308,37 +268,24 @@ def _move(
 
 def _fold(values: np.ndarray, period: Period) -> np.ndarray:
     """A row an iteration, of the usual length."""
-    places = np.array(period.starts[:-1])[:, None] + np.arange(period.length)
+    starts = np.concatenate([starts[:-1] for starts in period.stretches])
+    places = starts[:, None] + np.arange(period.length)
     return values[np.minimum(places, len(values) - 1)]
 
 
-def _find_idle(
-    device: np.ndarray, start: int, end: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """From when to when nothing ran, and which piece of work ended that."""
-    order = np.argsort(device["start"], kind="stable")
-    begins = device["start"][order].astype(np.int64)
-    busy_until = np.maximum.accumulate(device["end"][order].astype(np.int64))
-    idle_from = np.concatenate([[start], busy_until[:-1]])
-    idle_to = begins
-    idle_from, idle_to = np.clip(idle_from, start, end), np.clip(idle_to, start, end)
-    is_idle = idle_to > idle_from
-    return idle_from[is_idle], idle_to[is_idle], order[is_idle]
-
-
 def _book_samples(
-    window: Window, recorded: Recorded, places: Places, calls: np.ndarray,
-    idle_from: np.ndarray, host_to: np.ndarray, thread: np.ndarray,
-) -> None:  # fmt: skip
+    window: Window, recorded: Recorded, places: Places, calls: np.ndarray, idle: Idle
+) -> None:
     """Give the host's idle stretches to the lines at which its samples stand."""
-    total = float((host_to - idle_from).sum())
+    total = float((idle.host_to - idle.start).sum())
     samples = recorded.samples
     sampled = set(np.unique(samples["thread"]).tolist())
-    has_python = np.isin(thread, list(sampled))
-    thread = np.where(has_python, thread, recorded.pid)  # a thread of C++ works for the main one
-    place = np.searchsorted(idle_from, samples["time_ns"], side="right") - 1
+    has_python = np.isin(idle.thread, list(sampled))
+    # A thread of C++ works for the main one.
+    thread = np.where(has_python, idle.thread, recorded.pid)
+    place = np.searchsorted(idle.start, samples["time_ns"], side="right") - 1
     inside = place >= 0
-    inside[inside] = samples["time_ns"][inside] < host_to[place[inside]]
+    inside[inside] = samples["time_ns"][inside] < idle.host_to[place[inside]]
     inside[inside] = samples["thread"][inside] == thread[place[inside]]
     booked, place = samples[inside], place[inside]
     if not len(booked):
@@ -401,12 +348,12 @@ def _is_within(
 
 def _book_syncs(
     window: Window, recorded: Recorded, places: Places, calls: np.ndarray, device: np.ndarray,
-    idle_from: np.ndarray, idle_to: np.ndarray, bounds: np.ndarray,
+    idle: Idle, spans: Spans, bounds: np.ndarray,
 ) -> None:  # fmt: skip
     """Count synchronisations by line, and what the device idles from within each on. The line is
     that of the samples in the calls that are at the same place of an iteration, since most calls
     are too short for a sample of their own; of those without any it is left open."""
-    lengths = np.concatenate([[0], np.cumsum(idle_to - idle_from)])
+    lengths = np.concatenate([[0], np.cumsum(idle.end - idle.start)])
     is_copy, is_sync = (
         np.isin(calls["symbol"], _list_symbols(recorded.names, kind)) for kind in (COPY, SYNC)
     )
@@ -419,14 +366,14 @@ def _book_syncs(
         follows[1:] = is_copy[own][:-1] & (begins[1:] - ends[:-1] < _SAME_CALL_NS)
         since = np.where(follows, np.roll(begins, 1), begins)
         work = _find_work(device, calls[own])
-        chosen = np.flatnonzero(is_sync[own] & (begins >= bounds[0]) & (ends <= bounds[-1]))
+        chosen = np.flatnonzero(is_sync[own] & spans.contain(begins) & spans.contain(ends - 1))
         if not len(chosen):
             continue
         iteration = np.searchsorted(bounds, begins[chosen], "right")
         rank = np.arange(len(chosen)) - np.searchsorted(iteration, iteration, "left")
         exposed = (
-            lengths[np.searchsorted(idle_from, ends[chosen], "right")]
-            - lengths[np.searchsorted(idle_from, begins[chosen], "left")]
+            lengths[np.searchsorted(idle.start, ends[chosen], "right")]
+            - lengths[np.searchsorted(idle.start, begins[chosen], "left")]
         )
         samples = recorded.samples[recorded.samples["thread"] == thread]
         symbols = calls["symbol"][own][chosen]
@@ -437,14 +384,14 @@ def _book_syncs(
         for (_, symbol, before), same in zip(kinds.tolist(), groups, strict=True):
             name = recorded.names.get(symbol, "?"), recorded.names.get(before, "?")
             waits = window.waits.setdefault(name, Waits())
-            spans = since[chosen][same], begins[chosen][same], ends[chosen][same]
-            within = _find_lines(waits, samples, *spans, places)
-            count, idle = len(same), float(exposed[same].sum())
+            times = since[chosen][same], begins[chosen][same], ends[chosen][same]
+            within = _find_lines(waits, samples, *times, places)
+            count, amount = len(same), float(exposed[same].sum())
             if within:
-                window.add_syncs(within.list_largest(1)[0][0], count, idle)
+                window.add_syncs(within.list_largest(1)[0][0], count, amount)
             else:
                 waits.count += count
-                waits.exposed += idle
+                waits.exposed += amount
 
 
 def _find_work(device: np.ndarray, calls: np.ndarray) -> np.ndarray:
@@ -485,12 +432,8 @@ def _find_lines(
     return within
 
 
-def _count_work(
-    window: Window, device: np.ndarray, launches: np.ndarray, start: int, end: int
-) -> None:
-    def count(records: np.ndarray) -> int:
-        return int(((records["start"] >= start) & (records["start"] < end)).sum())
-
+def _count_work(window: Window, device: np.ndarray, launches: np.ndarray, spans: Spans) -> None:
     for name, kind in _WORK.items():
-        window.work[name] = count(device[device["kind"] == kind])
-    window.work["launches"] = count(launches)
+        begins = device["start"][device["kind"] == kind]
+        window.work[name] = float(np.count_nonzero(spans.contain(begins)))
+    window.work["launches"] = float(np.count_nonzero(spans.contain(launches["start"])))
