@@ -16,7 +16,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -97,16 +96,17 @@ class Watch {
       return;
     }
     begin_calls();
-    is_on_ = true;
     pthread_atfork(nullptr, nullptr, [] { instance().forget(); });
     register_end();
     thread_ = start_quiet_thread([this] { run(); });
+    is_on_ = true;
   }
 
  private:
   using SingleCall = CUptiResult(CUPTIAPI*)(CUpti_CallbackId, uint8_t);
 
   static void CUPTIAPI give_buffer(uint8_t** buffer, size_t* bytes, size_t* most_records) {
+    if (!instance().has_buffers_.exchange(true)) register_end();
     *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, kBufferBytes));
     *bytes = *buffer == nullptr ? 0 : kBufferBytes;
     *most_records = 0;
@@ -166,7 +166,6 @@ class Watch {
   void run() {
     bool goes_on = wait(kFirstWait);
     if (goes_on) register_end();
-    bool is_initialised = false;
     for (auto all_for = kShortest; goes_on;) {
       switch_work(true);
       uint64_t start = read_clock();
@@ -177,7 +176,6 @@ class Watch {
       if (goes_on) goes_on = wait(kSettle);
       end_phase(Phase::kAll, start, end);
       if (!goes_on) return;
-      if (has_worked_ && !std::exchange(is_initialised, true)) register_end();
       start = read_clock();
       goes_on = wait(all_for * kLaunchesTimes);
       end_phase(runtime_call_ == nullptr ? Phase::kNothing : Phase::kLaunches, start, read_clock());
@@ -192,8 +190,8 @@ class Watch {
   }
 
   // What is registered last runs first at exit, and CUPTI must not be called once the driver has
-  // ended. That registers its end while it is initialised, and is done with that when there are
-  // records; mostly it is sooner.
+  // ended. That registers its end while it is initialised: it is done with that when there is
+  // something to record.
   static void register_end() {
     std::atexit([] { instance().end(); });
   }
@@ -307,6 +305,7 @@ class Watch {
   SingleCall driver_call_ = nullptr;
   ActivityFile file_;
   std::atomic<bool> is_on_ = false;
+  std::atomic<bool> has_buffers_ = false;
   std::atomic<bool> has_worked_ = false;  // records came since this was last asked
   std::mutex mutex_;
   std::condition_variable ends_;

@@ -185,6 +185,19 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   return CUPTI_SUCCESS;
 }
 
+CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, uint8_t enable) {
+  const Lock lock(mutex);
+  if (id != 211) return CUPTI_SUCCESS;  // no other is called
+  if (enable != 0) {
+    state.enabled.insert(CUPTI_ACTIVITY_KIND_RUNTIME);
+  } else {
+    state.enabled.erase(CUPTI_ACTIVITY_KIND_RUNTIME);
+  }
+  return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId, uint8_t) { return CUPTI_SUCCESS; }
+
 CUptiResult cuptiActivityFlushAll(uint32_t) {
   const Lock lock(mutex);
   if (state.knobs.flush_result != CUPTI_SUCCESS) return state.knobs.flush_result;

@@ -58,6 +58,10 @@ void load_watch() {
     _exit(is_late ? kCalledTooLate : EXIT_SUCCESS);
   });
   InitializeInjection();
+}
+
+void initialise_driver(std::chrono::milliseconds time) {
+  std::this_thread::sleep_for(time);
   std::atexit([] { calls_until_driver_ended = fake_cupti::journal().size(); });
 }
 
@@ -70,7 +74,7 @@ void launch_for(std::chrono::milliseconds time) {
 }
 
 // A process that runs ``body`` and exits.
-Ended run(void (*body)()) {
+Ended run(void (*body)(), std::chrono::milliseconds initialising = 0ms) {
   std::string made = (fs::temp_directory_path() / "ftax-watch-XXXXXX").string();
   const fs::path folder = mkdtemp(made.data());
   const pid_t child = fork();
@@ -78,6 +82,7 @@ Ended run(void (*body)()) {
     setenv("FTAX_CUPTI_LIBRARY", FTAX_FAKE_CUPTI, 1);
     setenv("FTAX_RUN_FOLDER", folder.c_str(), 1);
     load_watch();
+    initialise_driver(initialising);
     body();
     std::exit(EXIT_SUCCESS);
   }
@@ -95,9 +100,10 @@ TEST(what_a_program_does_is_written_before_the_driver_ends) {
   const Ended ended = run([] { launch_for(700ms); });
   CHECK(ended.status == EXIT_SUCCESS);
   CHECK(ended.count(Kind::kKernel) > 50);
+  CHECK(ended.count(Kind::kCall) > ended.count(Kind::kKernel));
   CHECK(ended.count(Kind::kPhase) == 2);
   CHECK(ended.records.back().kind == Kind::kPhase);
-  CHECK(ended.records.back().symbol == static_cast<uint32_t>(Phase::kNothing));  // it has no calls
+  CHECK(ended.records.back().symbol == static_cast<uint32_t>(Phase::kLaunches));
   CHECK(ended.end_ns - static_cast<int64_t>(ended.records.back().end_ns) < 200'000'000);
 }
 
@@ -106,6 +112,13 @@ TEST(a_program_may_end_while_all_is_recorded_first) {
   CHECK(ended.status == EXIT_SUCCESS);
   CHECK(ended.count(Kind::kKernel) > 50);
   CHECK(ended.count(Kind::kPhase) == 1);
+}
+
+TEST(a_driver_may_take_long_to_initialise) {
+  for (const auto time : {300ms, 700ms}) {
+    const Ended ended = run([] { launch_for(300ms); }, time);
+    CHECK(ended.status == EXIT_SUCCESS);
+  }
 }
 
 TEST(a_program_that_ends_at_once_has_nothing_to_write) {

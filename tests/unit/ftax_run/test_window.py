@@ -137,6 +137,31 @@ def test_a_device_that_gets_no_more_work_idles() -> None:
     assert dict(window.sum_lines()) == {STEP: pytest.approx(100e6 - 30e3)}
 
 
+def test_what_a_device_does_that_has_no_record_yet_is_left_out() -> None:
+    """A kernel is launched at 12 ms, and waits or runs when the window ends."""
+    recorded = make_once(
+        [(1000, 2000)], [(50 + 1000 * number, 1) for number in range(100)], 100_000
+    )
+    launch = np.array([(11_990_000, 12_000_000, 9, 7, 9, CALL, 0)], dtype=RECORD)
+    recorded.names[9] = "cudaLaunchKernel"
+    recorded = replace(recorded, records=np.concatenate([recorded.records, launch]))
+    window = analyse(recorded, STACKS)
+    assert window is not None
+    assert (window.wall, window.busy, window.blocked) == (12e6, 1e6, 0)
+    assert sum(window.idle.values()) == pytest.approx(11e6)
+
+
+def test_launches_are_those_of_the_work() -> None:
+    """The host is a whole iteration ahead."""
+    recorded = make_waiting([(80_000, 20_000, 1)])
+    calls = recorded.records["kind"] == CALL
+    recorded.records["start"][calls] -= 1_000_000
+    recorded.records["end"][calls] -= 1_000_000
+    window = analyse(recorded, STACKS)
+    assert window is not None
+    assert window.work["launches"] == window.work["kernels"] == 2 * window.count
+
+
 @pytest.mark.parametrize(
     "name", ["eager_planted_1ms", "graph_planted_half_ms", "device_bound", "accumulate", "generate"]
 )

@@ -9,6 +9,8 @@ from ftax_run.frames import Place
 from ftax_run.sums import Sums
 from ftax_run.window import WORK
 
+_LEAST_OF_REST = 0.1  # of the time beside the iterations idles, to have a line
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -92,7 +94,8 @@ def _find_rest(process: ProcessAccount) -> tuple[Place, Place] | None:
     lines: Sums[Place] = Sums()
     for (line, _), amount in leaves.items():
         lines[line] += amount
-    if not lines:
+    beside = process.recorded - steady.wall
+    if not lines or sum(lines.values()) < _LEAST_OF_REST * beside:
         return None
     (largest, _), *_ = lines.rank()
     return next(pair for pair, _ in leaves.rank() if pair[0] == largest)

@@ -26,10 +26,14 @@ class Spans:
         inside: np.ndarray = (place >= 0) & (times < self.ends[place])
         return inside
 
-    def measure(self, start: int, end: int) -> float:
-        """How much of the time from start to end is in them."""
-        lengths = np.minimum(self.ends, end) - np.maximum(self.starts, start)
-        return float(np.maximum(lengths, 0).sum())
+    def measure(self, records: np.ndarray) -> float:
+        """How much of the time of these records is in them."""
+        begins, ends = records["start"].astype(np.int64), records["end"].astype(np.int64)
+        total = 0.0
+        for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
+            lengths = np.minimum(ends, end) - np.maximum(begins, start)
+            total += float(np.maximum(lengths, 0).sum())
+        return total
 
     def list_between(self, start: int, end: int) -> Spans:
         """What is beside them."""
@@ -87,6 +91,15 @@ def find_launches(device: np.ndarray, calls: np.ndarray) -> tuple[np.ndarray, np
         issued[known] = calls["end"][place[known]].astype(np.int64)
         thread[known] = calls["stream"][place[known]]
     return issued, thread
+
+
+def find_known_end(device: np.ndarray, launches: np.ndarray, end: int) -> int:
+    """Until when is known what the device did, at most ``end``: work that had not ended when the
+    records were taken has none, and may run or wait from its launch on."""
+    open_ = launches["end"][launches["correlation"] > device["correlation"].max()]
+    if not len(open_):
+        return end
+    return min(end, max(int(open_.min()), int(device["end"].max())))
 
 
 def find_idle(device: np.ndarray, issued: np.ndarray, thread: np.ndarray) -> Idle:

@@ -325,7 +325,10 @@ def add_window(account: ProcessAccount, window: Window) -> None:
     if like is None:
         windows.append(window)
         if len(windows) > _MOST_KINDS:
-            windows.remove(min(windows, key=lambda item: item.wall))
+            least = min(windows, key=lambda item: item.wall)
+            account.left_out += least.count
+            account.rest.add(least.leaves)
+            windows.remove(least)
         return
     like.add(window)
     _keep_largest((like.idle, like.launched), like.leaves, like.stacks)

@@ -17,7 +17,15 @@ import numpy as np
 from ftax_run import activities
 from ftax_run.causes import BLOCKED, COPY, GAP, SYNC, UNSEEN, Others, name_cause
 from ftax_run.frames import UNKNOWN, Place, Places, is_users
-from ftax_run.idle import Idle, Spans, find_calls, find_idle, find_launches, sort_device
+from ftax_run.idle import (
+    Idle,
+    Spans,
+    find_calls,
+    find_idle,
+    find_known_end,
+    find_launches,
+    sort_device,
+)
 from ftax_run.period import Period, find_period, is_same
 from ftax_run.sampler import SAMPLE
 from ftax_run.sums import Sums
@@ -199,7 +207,11 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     if not len(device):
         return None
     calls = find_calls(recorded.records)
+    launches = _select_calls(calls, recorded.names, LAUNCH)
+    end = find_known_end(device, launches, recorded.end)
     stretches, kinds = find_iterations(recorded, device)
+    if not kinds:
+        stretches = [np.array([recorded.start, max(end, recorded.start + 1)])]
     spans = Spans(
         np.array([bounds[0] for bounds in stretches]),
         np.array([bounds[-1] for bounds in stretches]),
@@ -215,15 +227,14 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
     window.gaps = float(gaps.sum()) - window.blocked
     _book_samples(window, recorded, places, calls, idle)
     _book_syncs(window, recorded, places, calls, device, idle, spans, np.concatenate(stretches))
-    _count_work(window, device, _select_calls(calls, recorded.names, LAUNCH), spans)
+    _count_work(window, device, launches, spans)
     symbols = [number for number, name in recorded.names.items() if name.startswith("nccl")]
-    for work in device[np.isin(device["symbol"], symbols)]:
-        window.collectives += spans.measure(int(work["start"]), int(work["end"]))
+    window.collectives = spans.measure(device[np.isin(device["symbol"], symbols)])
     window.squares = Sums({line: (amount / max(1, count)) ** 2
                            for line, amount in window.sum_lines().items()})  # fmt: skip
     if kinds:
         beside = Window()
-        between = spans.list_between(recorded.start, recorded.end)
+        between = spans.list_between(recorded.start, max(end, int(spans.ends[-1])))
         _book_samples(beside, recorded, places, calls, every.cut(between))
         window.beside = beside.leaves
     return window
@@ -245,9 +256,16 @@ def find_iterations(
     waits = begins - np.concatenate([begins[:1], ends[:-1]])
     first = int(np.argmax(np.median(_fold(waits, period), axis=0)))  # after the longest wait
     begun = np.maximum.accumulate(begins)
-    moved = [_move(period, starts, first, symbols, waits) for starts in period.stretches]
+    bounds: list[np.ndarray] = []
+    end = 0
+    for starts in period.stretches:
+        places = _move(period, starts, first, symbols, waits)
+        places = places[places >= end]  # what is moved may reach into the stretch before
+        if len(places) > 1:
+            bounds.append(begun[places])
+            end = int(places[-1])
     kinds = Counter(recorded.names.get(symbol, "?") for symbol in period.usual.tolist())
-    return [begun[places] for places in moved if len(places) > 1], kinds
+    return bounds, kinds
 
 
 def _move(
@@ -433,7 +451,9 @@ def _find_lines(
 
 
 def _count_work(window: Window, device: np.ndarray, launches: np.ndarray, spans: Spans) -> None:
+    """What begins in the spans, and the launches of that: the host may be far ahead."""
+    inside = device[spans.contain(device["start"])]
     for name, kind in _WORK.items():
-        begins = device["start"][device["kind"] == kind]
-        window.work[name] = float(np.count_nonzero(spans.contain(begins)))
-    window.work["launches"] = float(np.count_nonzero(spans.contain(launches["start"])))
+        window.work[name] = float(np.count_nonzero(inside["kind"] == kind))
+    launched = np.isin(launches["correlation"], inside["correlation"])
+    window.work["launches"] = float(np.count_nonzero(launched))
