@@ -1,5 +1,6 @@
-// The watch in processes of its own: what it writes, and that it is done before the driver is. The
-// driver ends in a handler that it registers when it is initialised, after it has loaded the watch.
+// The watch, in a process for each test: what it writes, and that it is done before the driver is.
+// The driver ends in a handler that it registers when it is initialised, after it has loaded the
+// watch.
 #include <sys/wait.h>
 #include <unistd.h>
 

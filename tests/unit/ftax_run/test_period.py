@@ -242,7 +242,7 @@ def test_an_evaluation_by_the_same_kernels_comes_first(seed: int) -> None:
 
 @pytest.mark.parametrize(("length", "more"), [(41, 2), (120, 6), (291, 12)])
 def test_interruptions_that_come_again_make_no_long_iteration(length: int, more: int) -> None:
-    """Texts of 25, 35 and 30 tokens, each tenth of which has a little more."""
+    """Texts of 25, 35 and 30 tokens. Each tenth token has a little more."""
     token, look, prompt = np.arange(length), np.arange(5000, 5000 + more), np.arange(1000, 1150)
     ten = [*[token] * 10, look]
     texts = [*ten, *ten, *[token] * 5, prompt, *ten * 3, *[token] * 5, prompt, *ten * 3]

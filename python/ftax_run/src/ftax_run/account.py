@@ -54,7 +54,7 @@ class ProcessAccount:
     timeline: list[Event] = field(default_factory=list)
     lost: int = 0  # records of the device
     recorded: float = 0.0  # ns in which all was recorded
-    left_out: int = 0  # iterations that were recorded while it was still getting faster
+    left_out: int = 0  # iterations of the warm-up, and of kinds that are not kept
     # Idle of these and beside all iterations, by line and innermost line.
     rest: Sums[tuple[Place, Place]] = field(default_factory=Sums)
     marked: int = 0  # iterations that the program marked

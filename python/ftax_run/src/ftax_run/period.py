@@ -82,15 +82,15 @@ def find_period(symbols: np.ndarray) -> Period | None:
         and period.size >= _LEAST_PARTS * chosen.size
     )
     whole = _add_others(symbols, next(parts, chosen))
-    # What interrupts may come again with all around it, and is then a long iteration: a shorter one
-    # explains much more. Layers do not.
-    shorter = [(period.size * same, period) for period, same in found
-               if period.length < whole.length and same >= best - _SAME_IN_PARTS]  # fmt: skip
-    shorter.sort(key=lambda item: -item[0])
-    others = [_add_others(symbols, period) for _, period in shorter[:_MOST_SHORTER]]
-    widest = max(others, key=lambda period: period.size, default=whole)
-    if widest.size > _MUCH_MORE * whole.size:
-        whole = widest
+    if _MUCH_MORE * whole.size < len(symbols):
+        # What interrupts may come again with all around it, and is then a long iteration: a shorter
+        # one explains much more. Layers do not.
+        shorter = [(period.size * same, period) for period, same in found
+                   if period.length < whole.length and same >= best - _SAME_IN_PARTS]  # fmt: skip
+        shorter.sort(key=lambda item: -item[0])
+        others = [_add_others(symbols, period) for _, period in shorter[:_MOST_SHORTER]]
+        widest = max(others, key=lambda period: period.size, default=whole)
+        whole = widest if widest.size > _MUCH_MORE * whole.size else whole
     return whole if whole.size >= _LEAST_SHARE * len(symbols) else None
 
 

@@ -208,10 +208,8 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
         return None
     calls = find_calls(recorded.records)
     launches = _select_calls(calls, recorded.names, LAUNCH)
-    end = find_known_end(device, launches, recorded.end)
+    recorded = replace(recorded, end=find_known_end(device, launches, recorded.end))
     stretches, kinds = find_iterations(recorded, device)
-    if not kinds:
-        stretches = [np.array([recorded.start, max(end, recorded.start + 1)])]
     spans = Spans(
         np.array([bounds[0] for bounds in stretches]),
         np.array([bounds[-1] for bounds in stretches]),
@@ -234,7 +232,7 @@ def analyse(recorded: Recorded, places: Places) -> Window | None:
                            for line, amount in window.sum_lines().items()})  # fmt: skip
     if kinds:
         beside = Window()
-        between = spans.list_between(recorded.start, max(end, int(spans.ends[-1])))
+        between = spans.list_between(recorded.start, max(recorded.end, int(spans.ends[-1])))
         _book_samples(beside, recorded, places, calls, every.cut(between))
         window.beside = beside.leaves
     return window
