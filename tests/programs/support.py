@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import nn
 WARM_UP = 20  # iterations
 _planted: int | None = None
 _delay_s = 0.0
+_delays_s: list[float] = []  # as long as they were
 
 
 def parse() -> argparse.Namespace:
@@ -43,7 +45,9 @@ def apply(options: argparse.Namespace) -> None:
 def plant(place: int) -> None:
     """Lose time here, if this is the place that was chosen."""
     if place == _planted:
+        start = time.perf_counter()
         spin(_delay_s)
+        _delays_s.append(time.perf_counter() - start)
 
 
 class Block(nn.Module):
@@ -111,6 +115,8 @@ def summary(clock: Clock, output: Any) -> dict[str, Any]:
     weights = torch.arange(len(values), dtype=torch.float64).cos()
     return {
         "program": Path(sys.argv[0]).stem,
+        # None if the delays were in other processes, or none was planted.
+        "delay_us": round(1e6 * fmean(_delays_s), 2) if _delays_s else None,
         "iterations": clock.count,
         "iteration_us": round((clock.end_ns - clock.start_ns) / 1e3 / max(clock.count, 1), 2),
         "start_ns": clock.start_ns,

@@ -35,16 +35,17 @@ def test_half_a_delay_is_wanted_where_half_shows(increase_us, near):
 
 
 def test_a_program_is_watched_by_turns_and_each_place_after_that(monkeypatch):
-    """The mean of watched runs is what a planted one is compared with."""
-    watched = [{30: 10.0}, {30: 20.0, 31: 4.0}, {30: 15.0}]
-    calls, idle_us = [], [*watched, *[{30: 15.0, 31: 1002.0}] * 5]
+    """A line that takes as long in a run without a delay has not grown."""
+    watched = [{30: 10.0}, {30: 2000.0, 31: 6.0}, {30: 15.0}]
+    calls, idle_us = [], [*watched, *[{30: 1900.0, 31: 1052.0}] * 5]
     process = Mock(correct=lambda: (Mock(wall=4_000_000, count=2), 0.01))
     account = Mock(find_main=lambda: process)
 
     def run(folder, words, *, watched):
         calls.append((watched, words[-1] if "--plant" in words else ""))
         clock_us = 2000.0 if watched else 1900.0
-        return {"iteration_us": clock_us + len(calls)}, account if watched else None
+        said = {"iteration_us": clock_us + len(calls), "delay_us": 1050.0}
+        return said, account if watched else None
 
     monkeypatch.setattr(run_delays, "run", run)
     monkeypatch.setattr(run_delays, "describe", lambda account: [])
@@ -53,4 +54,7 @@ def test_a_program_is_watched_by_turns_and_each_place_after_that(monkeypatch):
     by_turns = [(False, ""), (True, "")] * 3
     assert calls == [*by_turns, *((True, str(place)) for place in found["plants"])]
     assert found["slower"] == pytest.approx(2002 / 1901 - 1)
-    assert {plant["largest"] for plant in found["plants"].values()} == {31}
+    plants = found["plants"].values()
+    assert {plant["largest"] for plant in plants} == {31}
+    assert {plant["largest_us"] for plant in plants} == {1052.0 - 6.0}
+    assert {plant["exposed_us"] for plant in plants if not plant["hidden"]} == {1050.0}
