@@ -147,7 +147,7 @@ def test_what_recording_cost_is_found_by_how_fast_it_launches() -> None:
     window, cost = account.processes[0].correct()
     assert cost == pytest.approx(1 / 0.9 - 1)
     assert window.wall / window.count == pytest.approx(0.9e6)
-    assert "it took 11.1 % longer; that is taken out" in "\n".join(describe(account))
+    assert "an iteration took 11.1 % longer; that is taken out" in "\n".join(describe(account))
     assert make_account(make_window(), [5.0]).processes[0].correct()[1] is None
     assert account.processes[0].list_turns() == pytest.approx([0.9e6, 0.9e6])
 

@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ftax_run.launch import read_identity
 
 RUN = (sys.executable, "-m", "ftax_run")
 _OURS = ("VIRTUAL_ENV", "CUDA_INJECTION64_PATH", "FTAX_RUN_FOLDER")
@@ -304,3 +306,23 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     folder = Path(done.stdout.decode().strip())
     assert folder.parent == tmp_path / "tmp"
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_process_that_ends_while_it_is_asked_has_not_become_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
+        while read_identity(program.pid) is None:
+            time.sleep(0.01)
+        real = os.stat
+
+        def end(path: str) -> os.stat_result:
+            found = real(path)
+            program.kill()
+            while "\nState:\tZ" not in Path(f"/proc/{program.pid}/status").read_text():
+                time.sleep(0.01)
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr("ftax_run.launch.os.stat", end)
+            assert read_identity(program.pid) is None

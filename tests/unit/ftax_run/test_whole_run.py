@@ -163,3 +163,26 @@ def test_a_driver_that_loads_its_library_late(
     monkeypatch.setattr("ftax_run.watcher._ASK_EVERY", 20)
     account = watch([sys.executable, str(program)], 1000)
     assert [process.problem for process in account.processes] == [""]
+
+
+@pytest.mark.parametrize(("recorded", "told"), [(True, 0), (False, 1)])
+def test_forked_workers_cannot_use_the_device_that_they_inherit(
+    recorded: bool, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a DataLoader."""
+    (tmp_path / "nvidia-uvm").touch()
+    program = tmp_path / "program.py"
+    write = "open(f\"{os.environ['FTAX_RUN_FOLDER']}/{os.getpid()}-1.activity\", 'w').close()\n"
+    program.write_text(
+        "import multiprocessing, os, time\n"
+        f"file = open({str(tmp_path / 'nvidia-uvm')!r})\n"
+        f"{write if recorded else ''}"
+        "fork = multiprocessing.get_context('fork')\n"
+        "workers = [fork.Process(target=time.sleep, args=(2,)) for _ in range(2)]\n"
+        "for worker in workers: worker.start()\n"
+        "for worker in workers: worker.join()\n"
+    )
+    monkeypatch.setattr("ftax_run.watcher._ASK_EVERY", 20)
+    account = watch([sys.executable, str(program)], 1000)
+    assert len({process.pid for process in account.processes if process.command}) == 3
+    assert sum(process.problem != "" for process in account.processes) == told

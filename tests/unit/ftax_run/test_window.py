@@ -11,7 +11,7 @@ import pytest
 from ftax_run import records
 from ftax_run.account import Account, ProcessAccount
 from ftax_run.activities import CALL, KERNEL, RECORD
-from ftax_run.causes import BLOCKED, GAP, SYNC
+from ftax_run.causes import BLOCKED, CPP, GAP, SYNC
 from ftax_run.frames import UNKNOWN, Place, Places
 from ftax_run.idle import sort_device
 from ftax_run.report import describe
@@ -384,6 +384,31 @@ def test_threads_have_waits_of_their_own() -> None:
     assert dict(window.syncs) == {STEP: window.count}
     assert [waits.count for waits in window.waits.values()] == [0, window.count]
     assert dict(place(window).near_syncs) == {UNKNOWN: window.count}
+
+
+def test_a_thread_of_cpp_that_runs_python_now_and_then_works_for_the_main_one() -> None:
+    """Autograd's thread launches each 10 ms, and runs a hook in three of ten rounds of samples."""
+    records, samples = [], []
+    for start in range(1_000_000, 101_000_000, 10_000_000):
+        launch = start // 10_000_000 + 1
+        records += [(start - 10_000, start - 5000, launch, 8, 1, CALL, 0),
+                    (start, start + 100_000, launch, 3, 10, KERNEL, 0)]  # fmt: skip
+    for number in range(100):
+        time = 1_000_000 * number + 500_000
+        samples.append((time, 0, 7, 2, 0, ord("S"), 0, 1000))
+        if number % 10 in (3, 4, 5):
+            samples.append((time + 60_000, 0, 8, 1, 0, ord("R"), 0, 1000))
+    recorded = Recorded(
+        7, 0, 101_000_000, np.array(records, dtype=RECORD), {1: "cudaLaunchKernel", 10: "a"},
+        np.array(samples, dtype=SAMPLE), np.ones(256, bool), np.empty(0, int),
+    )  # fmt: skip
+    window = analyse(recorded, STACKS)
+    assert window is not None
+    idle = sum(window.idle.values())
+    assert idle == pytest.approx(9 * 9.9e6, rel=0.001)
+    assert {line for line, _ in window.idle} == {STEP, LATER}
+    assert window.idle[STEP, CPP] / idle == pytest.approx(0.3, abs=0.01)
+    assert window.idle[LATER, CPP] / idle == pytest.approx(0.7, abs=0.01)
 
 
 def test_launched_work_that_does_not_begin_waits_for_something() -> None:

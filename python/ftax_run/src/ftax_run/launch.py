@@ -119,4 +119,7 @@ def read_identity(pid: int) -> tuple[int, ...] | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return status.st_dev, status.st_ino, int(fields[25])
+    stack = int(fields[25])
+    if not stack:  # it ended between the two
+        return None
+    return status.st_dev, status.st_ino, stack

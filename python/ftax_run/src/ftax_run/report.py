@@ -162,7 +162,7 @@ def describe_recording(found: Findings) -> list[str]:
     if found.cost is not None:
         how = f"{abs(100 * found.cost):.1f} % {'longer' if found.cost > 0 else 'shorter'}"
         out = "; that is taken out" if found.cost > 0 else ""
-        lines.append(f"While all was recorded, a fifth of the time, it took {how}{out}")
+        lines.append(f"While all was recorded, an iteration took {how}{out}")
     return lines
 
 

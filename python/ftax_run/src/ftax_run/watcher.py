@@ -96,6 +96,8 @@ class Watcher:
 
     def make_account(self, command: list[str], exit_code: int) -> Account:
         """What was found; of processes that ran no Python and no device there is nothing."""
+        # A fork has inherited the device of what it was forked from, and cannot use it.
+        known = {item.identity for item in self._processes.values() if item.reader is not None}
         for process in self._processes.values():
             for window in process.account.windows:
                 window.place_waits()
@@ -103,8 +105,9 @@ class Watcher:
                     window.gaps, window.blocked = window.gaps + window.blocked, 0.0
             if process.last_window is not None:
                 process.account.timeline = draw_iterations(process.last_window, self.places)
-            if process.uses_gpu and process.reader is None and not process.account.problem:
+            if process.uses_gpu and not process.account.problem and process.identity not in known:
                 process.account.problem = _UNRECORDED.format(pid=process.account.pid)
+                known.add(process.identity)
         found = [
             process.account
             for process in self._processes.values()

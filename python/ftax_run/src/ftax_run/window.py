@@ -294,16 +294,7 @@ def _book_samples(
 ) -> None:
     """Give the host's idle stretches to the lines at which its samples stand."""
     total = float((idle.host_to - idle.start).sum())
-    samples = recorded.samples
-    sampled = set(np.unique(samples["thread"]).tolist())
-    has_python = np.isin(idle.thread, list(sampled))
-    # A thread of C++ works for the main one.
-    thread = np.where(has_python, idle.thread, recorded.pid)
-    place = np.searchsorted(idle.start, samples["time_ns"], side="right") - 1
-    inside = place >= 0
-    inside[inside] = samples["time_ns"][inside] < idle.host_to[place[inside]]
-    inside[inside] = samples["thread"][inside] == thread[place[inside]]
-    booked, place = samples[inside], place[inside]
+    booked, place = _select_samples(recorded, idle)
     if not len(booked):
         window.unseen = total
         return
@@ -312,15 +303,16 @@ def _book_samples(
     syncing = _is_within(booked, calls, recorded.names, SYNC)
     copying = _is_within(booked, calls, recorded.names, COPY)
     launches = _count_near(booked["time_ns"], _select_calls(calls, recorded.names, LAUNCH))
-    for sample, at, is_sync, is_copy, near in zip(
-        booked, place, syncing, copying, launches, strict=True
+    launchers = booked["thread"] == idle.thread[place]
+    for sample, is_launcher, is_sync, is_copy, near in zip(
+        booked, launchers, syncing, copying, launches, strict=True
     ):
         if is_sync:
             cause = SYNC
         elif is_copy:
             cause = COPY
         else:
-            cause = name_cause(sample, recorded.into_c, may_wait=bool(has_python[at]))
+            cause = name_cause(sample, recorded.into_c, may_wait=bool(is_launcher))
         stacks = others.list_late(sample, cause)
         for stack in stacks:
             line = places.find_users(stack)
@@ -328,6 +320,36 @@ def _book_samples(
             window.launched[line, cause] += float(near) / len(stacks)
             window.leaves[line, places.find_leaf(stack)] += each / len(stacks)
             window.stacks[places.list_outer(stack)] += each / len(stacks)
+
+
+def _select_samples(recorded: Recorded, idle: Idle) -> tuple[np.ndarray, np.ndarray]:
+    """Those in idle stretches of the host's doing, and in which: of the thread that launched next;
+    of the main thread where that one was read without Python. A thread of C++ works for the main
+    one, and may run Python in between (autograd's: a hook)."""
+    samples = recorded.samples
+    place = np.searchsorted(idle.start, samples["time_ns"], side="right") - 1
+    inside = place >= 0
+    inside[inside] = samples["time_ns"][inside] < idle.host_to[place[inside]]
+    samples, place = samples[inside], place[inside]
+    wanted = samples["thread"] == idle.thread[place]
+    of_main = np.sort(recorded.samples["time_ns"][recorded.samples["thread"] == recorded.pid])
+    apart = float(np.median(np.diff(of_main))) if len(of_main) > 1 else 0.0
+    for thread in np.unique(idle.thread[place[~wanted]]):
+        times = np.sort(recorded.samples["time_ns"][recorded.samples["thread"] == thread])
+        chosen = (samples["thread"] == recorded.pid) & (idle.thread[place] == thread) & ~wanted
+        wanted[chosen] = _find_distances(samples["time_ns"][chosen], times) > apart / 2
+    return samples[wanted], place[wanted]
+
+
+def _find_distances(times: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Of each time how far the nearest of others is, which are in order."""
+    if not len(others):
+        return np.full(len(times), np.inf)
+    after = np.minimum(np.searchsorted(others, times), len(others) - 1)
+    nearest: np.ndarray = np.minimum(
+        np.abs(times - others[after]), np.abs(times - others[np.maximum(after - 1, 0)])
+    )
+    return nearest
 
 
 def _count_near(times: np.ndarray, calls: np.ndarray) -> np.ndarray:
