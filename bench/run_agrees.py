@@ -18,7 +18,7 @@ from ftax_run import records
 from ftax_run.account import Account
 from ftax_run.report import describe
 from ftax_run.window import Window
-from run_delays import PROGRAMS, copy_programs, run
+from run_delays import copy_programs, list_programs, watch
 
 import ftax
 from ftax.errors import RunnerError
@@ -77,8 +77,7 @@ def take_kernels(name: str, seconds: float) -> dict[str, Any]:
             )
             for count in (_MORE // 2, _MORE // 2 + _MORE)
         )  # fmt: skip
-        said, account = run(folder, [program, "--seconds", f"{seconds:g}"], watched=True)
-    assert account is not None
+        said, account = watch(folder, [program, "--seconds", f"{seconds:g}"])
     window = find_window(account)
     # The program's iteration may be a part of what repeats.
     times = max(1, round(window.wall / window.count / 1e3 / said["iteration_us"]))
@@ -139,11 +138,10 @@ def main() -> None:
     parser = make_parser(__doc__)
     add_part_options(parser, duration_s=8.0)
     options = parser.parse_args()
-    names = [path.stem for path in sorted(PROGRAMS.glob("*.py"))]
     wanted: dict[str, Any] = {
         name: (lambda name=name: take_kernels(name, options.duration))
-        for name in names
-        if name not in ("support", *_LEFT_OUT)
+        for name in list_programs()
+        if name not in _LEFT_OUT
     }
     wanted |= {
         model: (lambda model=model: take_receipt(model, options.duration, options.device))

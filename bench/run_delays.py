@@ -1,12 +1,10 @@
-"""Whether `ftax run` finds delays that were planted in programs, and what its watching costs.
+"""Whether `ftax run` finds delays that were planted in programs.
 
-Each program of tests/programs runs as it is and watched, by turns, and watched with a delay in
-each of its five places. The fastest run of each kind tells what watching costs. The place's line
-has to be the one whose exposed idle grew most beyond the largest of the runs without a delay, and
-by the delay, as the program timed it, to 10 % or 30 us. Programs mark places where it is not the
-whole delay: "# hidden", by the device; "# exposed 1/2", in one of two workers that take turns. The
-iteration is compared with the program's own clock, its exit code
-and last line with those without.
+Each program of tests/programs is watched as it is, and with a delay in each of its five places. The
+place's line has to be the one whose exposed idle grew most beyond the largest of the runs without a
+delay, and by the delay, as the program timed it, to 10 % or 30 us. Programs mark places where it is
+not the whole delay: "# hidden", by the device; "# exposed 1/2", in one of two workers that take
+turns. The iteration is compared with the program's own clock.
 """
 
 from __future__ import annotations
@@ -30,9 +28,15 @@ from ftax.errors import RunnerError
 from record import add_part_options, figure, make_parser, run_parts
 
 PROGRAMS = Path(__file__).parents[1] / "tests" / "programs"
+WATCH = (sys.executable, "-m", "ftax_run")
 DELAY_US = 1000.0
-_TURNS = 3  # of runs as they are, and watched
+_RUNS = 3  # of each program as it is
 _PLANT = re.compile(r"\bplant\((\d)\)(?:  # exposed 1/(\d+))?")
+
+
+def list_programs() -> list[str]:
+    """The names of all."""
+    return [path.stem for path in sorted(PROGRAMS.glob("*.py")) if path.stem != "support"]
 
 
 def copy_programs(folder: Path) -> None:
@@ -51,21 +55,23 @@ def find_places(program: Path) -> dict[int, tuple[int, float]]:
     return places
 
 
-def run(folder: Path, words: list[str], *, watched: bool) -> tuple[dict[str, Any], Account | None]:
+def make_environment(folder: Path) -> dict[str, str]:
+    """That of a program; one that crashes says where."""
+    paths = [str(folder / "site-packages"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONFAULTHANDLER": "1"}
+
+
+def watch(folder: Path, words: list[str]) -> tuple[dict[str, Any], Account]:
     """The last line that the program prints, and what was found of it."""
     record = folder / "run.jsonl"
-    watch = ["-m", "ftax_run", "-o", str(record), "--", sys.executable] if watched else []
-    paths = [str(folder / "site-packages"), os.environ.get("PYTHONPATH", "")]
-    # A program that crashes says where.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONFAULTHANDLER": "1"}
+    command = [*WATCH, "-o", str(record), "--", sys.executable, *words]
     ended = subprocess.run(
-        [sys.executable, *watch, *words], cwd=folder / "programs", env=environment,
-        capture_output=True, text=True, check=False, timeout=300,
+        command, cwd=folder / "programs", env=make_environment(folder), capture_output=True,
+        text=True, check=False, timeout=300,
     )  # fmt: skip
     if ended.returncode:
         raise RunnerError(f"{words[0]} ended with {ended.returncode}: {ended.stderr[-2000:]}")
-    said = json.loads(ended.stdout.splitlines()[-1])
-    return said, records.read(record)[-1] if watched else None
+    return json.loads(ended.stdout.splitlines()[-1]), records.read(record)[-1]
 
 
 def sum_lines(account: Account, program: str) -> dict[int, float]:
@@ -88,12 +94,9 @@ def take(name: str, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         copy_programs(folder)
-        # By turns, so that both meet the same neighbours.
-        turns = [run(folder, words, watched=watched) for watched in (False, True) * _TURNS]
-        clocks_us, watched_us = (
-            [said["iteration_us"] for said, _ in turns[first::2]] for first in range(2)
-        )
-        accounts = [account for _, account in turns if account is not None]
+        runs = [watch(folder, words) for _ in range(_RUNS)]
+        clocks_us = [said["iteration_us"] for said, _ in runs]
+        accounts = [account for _, account in runs]
         lines = [sum_lines(account, program) for account in accounts]
         before = {
             line: [one.get(line, 0.0) for one in lines]
@@ -104,16 +107,13 @@ def take(name: str, seconds: float) -> dict[str, Any]:
         window, cost = process.correct()
         iteration_us = window.wall / max(1, window.count) / 1e3
         # The program's iteration may be a part of what repeats.
-        times = max(1, round(iteration_us / watched_us[0]))
+        times = max(1, round(iteration_us / clocks_us[0]))
         found: dict[str, Any] = {
-            "report": describe(accounts[0]), "clock_us": clocks_us,
-            "watched_clock_us": watched_us, "cost": cost,
-            "slower": min(watched_us) / min(clocks_us) - 1,
-            "iteration_error": iteration_us / times / watched_us[0] - 1, "plants": {},
+            "report": describe(accounts[0]), "watched_clock_us": clocks_us, "cost": cost,
+            "iteration_error": iteration_us / times / clocks_us[0] - 1, "plants": {},
         }  # fmt: skip
         for place, (line, share) in find_places(PROGRAMS / program).items():
-            said, planted = run(folder, [*words, "--plant", str(place)], watched=True)
-            assert planted is not None
+            said, planted = watch(folder, [*words, "--plant", str(place)])
             after = sum_lines(planted, program)
             grown = {key: amount - max(before.get(key, [0.0])) for key, amount in after.items()}
             largest = max(grown, key=lambda key: grown[key])
@@ -142,8 +142,6 @@ def list_figures(parts: dict[str, dict[str, Any]]) -> list[Any]:
                at_least=100),
         figure("delays found to 10 % or 30 us", 100 * sum(near) / max(1, len(seen)), "%",
                at_least=100),
-        figure("slower while watched, worst program",
-               100 * max(part["slower"] for part in parts.values()), "%", at_most=5),
         figure("iteration against the program's clock, worst",
                100 * max(abs(part["iteration_error"]) for part in parts.values()), "%", at_most=1),
     ]  # fmt: skip
@@ -158,8 +156,7 @@ def main() -> None:
     parser = make_parser(__doc__)
     add_part_options(parser, duration_s=8.0)
     options = parser.parse_args()
-    names = [path.stem for path in sorted(PROGRAMS.glob("*.py")) if path.stem != "support"]
-    wanted = {name: (lambda name=name: take(name, options.duration)) for name in names}
+    wanted = {name: (lambda name=name: take(name, options.duration)) for name in list_programs()}
     run_parts(__file__, wanted, options, list_figures)
 
 

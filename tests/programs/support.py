@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, help="so many, after the warm-up, of any length")
     parser.add_argument("--plant", type=int, choices=range(5), help="which place gets a delay")
     parser.add_argument("--delay-us", type=float, default=1000.0, help="of what length")
+    parser.add_argument("--stamps", help="write when each began, 8 bytes each, in FILE.<pid>")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     apply(options)
@@ -83,6 +85,9 @@ class Clock:
         self.device, self.warm_up = options.device, warm_up
         self.wanted = options.iterations
         self.limit_ns = int(options.seconds * 1e9)
+        self.stamps: int | None = None
+        if options.stamps:
+            self.stamps = os.open(f"{options.stamps}.{os.getpid()}", os.O_WRONLY | os.O_CREAT)
         self.count = 0  # of the timed ones
         self.start_ns = self.end_ns = 0
         self.done = False
@@ -93,6 +98,8 @@ class Clock:
         self._synchronize()
         self.start_ns = time.monotonic_ns()
         while self._goes_on():
+            if self.stamps is not None:
+                os.write(self.stamps, time.monotonic_ns().to_bytes(8, "little"))
             yield self.warm_up + self.count
             self.count += 1
         self._synchronize()
