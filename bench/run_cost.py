@@ -38,21 +38,22 @@ class Program:
     """One that runs, with all the processes that it starts; those are stopped or go on."""
 
     def __init__(self, folder: Path, words: list[str], name: str) -> None:
-        self._stamps, self._name = folder / name, words[-1]
-        self._process = subprocess.Popen(
-            [*words, "--seconds", "1e6", "--stamps", str(self._stamps)],
-            cwd=folder / "programs", env=make_environment(folder), start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        self._stamps, self._errors = folder / name, folder / f"errors of {name}"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [*words, "--seconds", "1e6", "--stamps", str(self._stamps)],
+                cwd=folder / "programs", env=make_environment(folder), start_new_session=True,
+                stdout=subprocess.DEVNULL, stderr=errors,
+            )  # fmt: skip
 
     def wait(self) -> None:
         """Until iterations are counted."""
         end = time.monotonic() + _START_S
         while not self.list_starts().size:
             if self._process.poll() is not None:
-                raise RunnerError(f"{self._name} ended: {self._process.communicate()[1][-2000:]!r}")
+                raise RunnerError(f"the program ended: {self._errors.read_text()[-2000:]}")
             if time.monotonic() > end:
-                raise RunnerError(f"{self._name} did not warm up within {_START_S:g} s")
+                raise RunnerError(f"the program did not warm up within {_START_S:g} s")
             time.sleep(0.1)
 
     def signal(self, number: int) -> None:
@@ -63,7 +64,7 @@ class Program:
         """Kill it, stopped or not."""
         with suppress(ProcessLookupError):  # it has ended
             self.signal(signal.SIGKILL)
-        self._process.communicate()
+        self._process.wait()
 
     def list_starts(self) -> np.ndarray:
         """When each iteration began, in ns; where several processes count theirs, of one."""

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 
 #include "core/clock.h"
 
@@ -26,6 +27,10 @@ Value read_at(const char* memory, uint32_t offset) {
   Value value;
   std::memcpy(&value, memory + offset, sizeof(Value));
   return value;
+}
+
+iovec make_piece(uint64_t address, size_t bytes) {
+  return {reinterpret_cast<void*>(address), bytes};
 }
 
 void append_hex(std::string& text, const char* bytes, size_t count) {
@@ -59,6 +64,9 @@ Stacks::Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime,
       layout_(layout),
       runtime_(runtime),
       code_type_(code_type),
+      thread_bytes_(std::max({layout.thread_next, layout.thread_native_id, layout.thread_frame,
+                              layout.thread_chunk + uint32_t{8}}) +
+                    sizeof(uint64_t)),
       memory_(pid) {
   places_.reserve(kMostFrames);
   chunks_.reserve(kMostChunks);
@@ -98,13 +106,14 @@ uint64_t Stacks::find_thread(int32_t id) {
 
 // False if the process is gone. There are none before Python has begun and after it has ended.
 bool Stacks::list_threads() {
+  if (lists_the_same()) return true;
   listed_.clear();
-  uint64_t interpreter = 0;
+  interpreter_ = 0;
   uint64_t thread = 0;
-  if (!memory_.read(runtime_ + layout_.runtime_interpreter, interpreter)) return false;
-  if (interpreter == 0) return true;
-  if (!memory_.read(interpreter + layout_.interpreter_threads, thread)) return false;
-  std::vector<char> head(size_t{std::max(layout_.thread_next, layout_.thread_native_id)} + 8);
+  if (!memory_.read(runtime_ + layout_.runtime_interpreter, interpreter_)) return false;
+  if (interpreter_ == 0) return true;
+  if (!memory_.read(interpreter_ + layout_.interpreter_threads, thread)) return false;
+  std::vector<char> head(thread_bytes_);
   for (size_t count = 0; thread != 0 && count < kMostThreads; ++count) {
     if (!memory_.read(thread, head.data(), head.size())) return count > 0;
     const auto id = static_cast<int32_t>(read_at<uint64_t>(head.data(), layout_.thread_native_id));
@@ -112,6 +121,29 @@ bool Stacks::list_threads() {
     thread = read_at<uint64_t>(head.data(), layout_.thread_next);
   }
   return true;
+}
+
+// Whether the threads are those that were listed last, by one read.
+bool Stacks::lists_the_same() {
+  if (interpreter_ == 0 || listed_.empty()) return false;
+  uint64_t interpreter = 0;
+  uint64_t next = 0;
+  std::vector<char> heads(thread_bytes_ * listed_.size());
+  std::vector<iovec> to{{&interpreter, sizeof interpreter}, {&next, sizeof next}};
+  std::vector<iovec> from{make_piece(runtime_ + layout_.runtime_interpreter, sizeof interpreter),
+                          make_piece(interpreter_ + layout_.interpreter_threads, sizeof next)};
+  for (size_t i = 0; i < listed_.size(); ++i) {
+    to.push_back({heads.data() + (i * thread_bytes_), thread_bytes_});
+    from.push_back(make_piece(listed_[i].first, thread_bytes_));
+  }
+  if (!memory_.read_many(to, from) || interpreter != interpreter_) return false;
+  for (size_t i = 0; i < listed_.size(); ++i) {
+    const char* head = heads.data() + (i * thread_bytes_);
+    const auto id = static_cast<int32_t>(read_at<uint64_t>(head, layout_.thread_native_id));
+    if (listed_[i] != std::pair{next, id}) return false;
+    next = read_at<uint64_t>(head, layout_.thread_next);
+  }
+  return next == 0;
 }
 
 // A stack is read twice, and what both readings have in common, from the outermost frame, counts:
@@ -136,12 +168,12 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
     const int64_t begin = now_ns();
     const char letter = read_state(id, state);
     uint64_t frame = 0;
-    if (!read_frame(thread, frame) || frame == 0) return;  // it is in no Python
-    copy_chunks(thread);
+    if (!copy_stack(thread, frame)) continue;
+    if (frame == 0) return;  // it is in no Python
     if (!walk(frame)) continue;
     const std::vector<Place> first = places_;
-    if (!read_frame(thread, frame) || frame == 0) return;
-    copy_chunks(thread);
+    if (!copy_stack(thread, frame)) continue;
+    if (frame == 0) return;
     if (!walk(frame)) continue;
     auto [end, other] =
         std::mismatch(places_.rbegin(), places_.rend(), first.rbegin(), first.rend());
@@ -169,12 +201,6 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
   ++news.torn;
 }
 
-bool Stacks::read_frame(uint64_t thread, uint64_t& frame) {
-  if (!memory_.read(thread + layout_.thread_frame, frame)) return false;
-  return layout_.cframe_frame < 0 || frame == 0 ||
-         memory_.read(frame + static_cast<uint64_t>(layout_.cframe_frame), frame);
-}
-
 // Collects the code and the instruction of each frame, from the innermost.
 bool Stacks::walk(uint64_t frame) {
   constexpr int8_t kOwnedByGenerator = 1;
@@ -198,7 +224,7 @@ bool Stacks::walk(uint64_t frame) {
 }
 
 bool Stacks::number(Numbers& numbers, News& news, Sample& sample) {
-  if (!number_codes(numbers, news)) return false;
+  if (!number_codes(numbers, news, sample.opcode)) return false;
   std::vector<uint64_t> key;
   key.reserve(places_.size());
   for (const Place& place : places_) {
@@ -206,7 +232,6 @@ bool Stacks::number(Numbers& numbers, News& news, Sample& sample) {
     if (offset >= (1U << 28U)) return false;
     key.push_back(uint64_t{codes_.at(place.code).number} << 32U | offset);
   }
-  if (!memory_.read(places_[0].instruction, sample.opcode)) return false;
   auto [found, is_new] = stacks_.try_emplace(std::move(key), 0);
   if (is_new) {
     found->second = ++numbers.stacks;
@@ -222,29 +247,47 @@ bool Stacks::number(Numbers& numbers, News& news, Sample& sample) {
   return true;
 }
 
-// In one read a block, so that frames that belong together are of one moment.
-void Stacks::copy_chunks(uint64_t thread) {
+// Its innermost frame, and its blocks of memory, each in one read so that frames that belong
+// together are of one moment. False if the thread is gone.
+bool Stacks::copy_stack(uint64_t thread, uint64_t& frame) {
+  std::vector<char> head(thread_bytes_);
   chunks_.clear();
-  uint64_t address = 0;
-  if (!memory_.read(thread + layout_.thread_chunk, address)) return;
-  uint64_t top = 0;
-  if (!memory_.read(thread + layout_.thread_chunk + 8, top)) return;
-  for (size_t count = 0; address != 0 && count < kMostChunks; ++count) {
-    size_t bytes = 0;
-    ChunkHead head{};
-    if (count == 0) {
-      bytes = top > address ? top - address : 0;
-    } else {
-      if (!memory_.read(address, head)) return;
-      bytes = sizeof(ChunkHead) + (head.top * sizeof(uint64_t));
-    }
-    if (bytes < sizeof(ChunkHead) || bytes > kMostChunk) return;
+  if (!memory_.read(thread, head.data(), head.size())) return false;
+  frame = read_at<uint64_t>(head.data(), layout_.thread_frame);
+  if (frame == 0) return true;
+  const auto address = read_at<uint64_t>(head.data(), layout_.thread_chunk);
+  const auto top = read_at<uint64_t>(head.data(), layout_.thread_chunk + 8);
+  const size_t bytes = top > address ? top - address : 0;
+  const bool has_chunk = address != 0 && bytes >= sizeof(ChunkHead) && bytes <= kMostChunk;
+  std::vector<iovec> to;
+  std::vector<iovec> from;
+  if (layout_.cframe_frame >= 0) {
+    from.push_back(make_piece(frame + static_cast<uint64_t>(layout_.cframe_frame), sizeof frame));
+    to.push_back({&frame, sizeof frame});
+  }
+  if (has_chunk) {
+    copies_[0].resize(bytes);
+    from.push_back(make_piece(address, bytes));
+    to.push_back({copies_[0].data(), bytes});
+  }
+  if (!memory_.read_many(to, from)) return false;
+  if (has_chunk) copy_others(address, bytes);
+  return true;
+}
+
+// The blocks before the first, which is there.
+void Stacks::copy_others(uint64_t address, size_t bytes) {
+  for (size_t count = 0;; ++count) {
     std::vector<char>& copy = copies_[count];
-    copy.resize(bytes);
-    if (!memory_.read(address, copy.data(), bytes)) return;
-    std::memcpy(&head, copy.data(), sizeof(head));
     chunks_.push_back({.address = address, .content = copy.data(), .size = bytes});
+    ChunkHead head{};
+    std::memcpy(&head, copy.data(), sizeof(head));
     address = head.previous;
+    if (address == 0 || count + 1 == kMostChunks || !memory_.read(address, head)) return;
+    bytes = sizeof(ChunkHead) + (head.top * sizeof(uint64_t));
+    if (bytes < sizeof(ChunkHead) || bytes > kMostChunk) return;
+    copies_[count + 1].resize(bytes);
+    if (!memory_.read(address, copies_[count + 1].data(), bytes)) return;
   }
 }
 
@@ -283,15 +326,15 @@ const char* Stacks::find_frame(uint64_t address, std::array<char, 256>& own) {
 }
 
 // Code objects die and their addresses come back, so a name is looked up by its address together
-// with what lies there.
-bool Stacks::number_codes(Numbers& numbers, News& news) {
+// with what lies there. The opcode is that of the innermost frame.
+bool Stacks::number_codes(Numbers& numbers, News& news, uint16_t& opcode) {
   const size_t size = layout_.code_bytes;
   std::vector<char> heads(size * places_.size());
-  std::vector<iovec> to(places_.size());
-  std::vector<iovec> from(places_.size());
+  std::vector<iovec> to{{&opcode, sizeof opcode}};
+  std::vector<iovec> from{make_piece(places_[0].instruction, sizeof opcode)};
   for (size_t i = 0; i < places_.size(); ++i) {
-    to[i] = {heads.data() + (i * size), size};
-    from[i] = {reinterpret_cast<void*>(places_[i].code), size};
+    to.push_back({heads.data() + (i * size), size});
+    from.push_back(make_piece(places_[i].code, size));
   }
   if (!memory_.read_many(to, from)) return false;
   for (size_t i = 0; i < places_.size(); ++i) {
@@ -376,21 +419,22 @@ Stacks::Runs Stacks::read_runs(int32_t id, Thread& thread) const {
   return {.time_ns = time_ns, .count = std::strtoull(end, nullptr, 10)};
 }
 
-// '?' where it is not known.
+// '?' where it is not known. The call that a thread is in is read faster than its state.
 char Stacks::read_state(int32_t id, Thread& thread) const {
+  const Text call = read_of_thread(pid_, id, "syscall", thread.call);
+  if (std::string_view(call.data()).starts_with("running")) return 'R';
   const Text text = read_of_thread(pid_, id, "stat", thread.state);
   const char* end = std::strrchr(text.data(), ')');  // of its name, which may hold anything
   const char letter = end != nullptr && end[1] != '\0' && end[2] != '\0' ? end[2] : '?';
-  return letter == 'S' && waits_for_gil(id, thread) ? 'G' : letter;
+  return letter == 'S' && is_for_gil(call.data()) ? 'G' : letter;
 }
 
-// It sleeps in a futex that lies in Python's own state, as only its lock does: other locks of
-// Python are allocated.
-bool Stacks::waits_for_gil(int32_t id, Thread& thread) const {
+// Whether a call sleeps in a futex that lies in Python's own state, as only its lock does: other
+// locks of Python are allocated.
+bool Stacks::is_for_gil(const char* call) const {
   constexpr uint64_t kMostRuntime = 1 << 20;
-  const Text text = read_of_thread(pid_, id, "syscall", thread.call);
   char* end = nullptr;
-  if (std::strtol(text.data(), &end, 10) != SYS_futex || *end != ' ') return false;
+  if (std::strtol(call, &end, 10) != SYS_futex || *end != ' ') return false;
   const uint64_t address = std::strtoull(end, nullptr, 16);
   return address >= runtime_ && address - runtime_ < kMostRuntime;
 }

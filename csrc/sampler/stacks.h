@@ -104,24 +104,27 @@ class Stacks {
   };
 
   void take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news);
-  bool read_frame(uint64_t thread, uint64_t& frame);
+  bool copy_stack(uint64_t thread, uint64_t& frame);
+  void copy_others(uint64_t address, size_t bytes);
   bool walk(uint64_t frame);
   bool list_threads();
-  void copy_chunks(uint64_t thread);
+  bool lists_the_same();
   const char* find_frame(uint64_t address, std::array<char, 256>& own);
-  bool number_codes(Numbers& numbers, News& news);
+  bool number_codes(Numbers& numbers, News& news, uint16_t& opcode);
   bool describe(uint64_t address, const Code& code, uint32_t number, News& news);
   bool parse_code(const char* head, Code& code) const;
   bool read_text(uint64_t address, std::string& hex);
   Runs read_runs(int32_t id, Thread& thread) const;
   char read_state(int32_t id, Thread& thread) const;
-  bool waits_for_gil(int32_t id, Thread& thread) const;
+  bool is_for_gil(const char* call) const;
   void forget_ended();
 
   int32_t index_;
   pid_t pid_;
   Layout layout_;
   uint64_t runtime_, code_type_;
+  uint64_t interpreter_ = 0;  // whose threads are listed
+  size_t thread_bytes_;       // of the state of a thread, as far as it is read
   Memory memory_;
   std::unordered_map<uint64_t, KnownCode> codes_;
   std::map<std::vector<uint64_t>, uint32_t> stacks_;

@@ -47,7 +47,7 @@ def test_a_turn_is_all_in_which_a_program_goes_on(tmp_path, monkeypatch):
 def test_a_program_that_ends_is_told_with_what_it_said(tmp_path):
     write(tmp_path, "raise SystemExit('no such device')")
     with (
-        pytest.raises(RunnerError, match=r"program.py ended: .*no such device"),
+        pytest.raises(RunnerError, match=r"the program ended: .*no such device"),
         start(tmp_path, [sys.executable, "program.py"], "plain") as program,
     ):
         program.wait()

@@ -11,6 +11,7 @@ import bisect
 import itertools
 import re
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -28,19 +29,23 @@ _HANDS_OVER = re.compile(
     r"|/(queue|threading)\.py$"
 )
 _NEAR_NS = 3_000_000
+_MOST_WAITING = 32  # samples that are looked at, of those that came together
 _RUNNING = tuple(b"RD")  # states, as in /proc
 _WAITING = tuple(b"GSD")  # G: for the GIL
 
 
 def group_alike(samples: np.ndarray) -> Iterator[tuple[np.void, int]]:
-    """Each with how many are like it; one that waits stands alone, since its time counts."""
+    """Each with how many are like it. Of those that wait the time counts, so some stand for those
+    that follow them."""
     waits = np.isin(samples["state"], _WAITING)
     alike = samples[~waits]
     keys = alike["stack"].astype(np.int64) << 16 | alike["opcode"]
     _, first, counts = np.unique(keys, return_index=True, return_counts=True)
     yield from zip(alike[first], counts.tolist(), strict=True)
-    for sample in samples[waits]:
-        yield sample, 1
+    waiting = samples[waits]
+    step = 1 + len(waiting) // _MOST_WAITING
+    for start in range(0, len(waiting), step):
+        yield waiting[start], min(step, len(waiting) - start)
 
 
 def name_cause(sample: np.void, into_c: np.ndarray, *, may_wait: bool = True) -> str:
@@ -56,15 +61,19 @@ class Others:
     """``samples`` are those of all threads and processes of the program."""
 
     def __init__(self, samples: np.ndarray, places: Places) -> None:
-        running = samples[np.isin(samples["state"], _RUNNING)]
-        running = running[np.argsort(running["time_ns"], kind="stable")]
-        self._running: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
-        for process, thread in np.unique(running[["process", "thread"]]).tolist():
-            is_own = (running["process"] == process) & (running["thread"] == thread)
-            own = running[is_own]
-            self._running[process, thread] = own["time_ns"].tolist(), own["stack"].tolist()
-        self._places = places
+        self._samples, self._places = samples, places
         self._handing: dict[int, bool] = {}
+
+    @cached_property
+    def _running(self) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
+        """Of each process and thread that ran, when, and its stacks then. Most ask for none."""
+        running = self._samples[np.isin(self._samples["state"], _RUNNING)]
+        running = running[np.argsort(running["time_ns"], kind="stable")]
+        found = {}
+        for process, thread in np.unique(running[["process", "thread"]]).tolist():
+            own = running[(running["process"] == process) & (running["thread"] == thread)]
+            found[process, thread] = own["time_ns"].tolist(), own["stack"].tolist()
+        return found
 
     def list_late(self, sample: np.void, cause: str) -> list[int]:
         """The stacks that the time of a sample is booked to: that of its thread, or of those that

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import struct
 import threading
 from collections.abc import Iterable
@@ -30,6 +31,9 @@ SAMPLE = np.dtype(
         ("opcode", "<u2"), ("state", "u1"), ("region", "u1"), ("took_ns", "<u8"),
     ]
 )  # fmt: skip
+
+# Of a line table: what a range of instructions is, with the highest bit, and its lines and columns.
+_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
 
 
 class _Layout(ctypes.Structure):
@@ -193,26 +197,21 @@ def parse_lines(table: bytes, first_line: int) -> tuple[np.ndarray, list[int]]:
     """Where the instructions of each line begin, in bytes, and the lines (0: none), from a line
     table in the format of Python 3.11 and later."""
     starts, lines = [], []
-    place, offset, line = 0, 0, first_line
-    while place < len(table):
-        head = table[place]
-        place += 1
-        kind, units = head >> 3 & 15, (head & 7) + 1
-        has_line = kind != 15
+    offset, line = 0, first_line
+    for entry in _ENTRY.findall(table):
+        head = entry[0]
+        kind = head >> 3 & 15
         if kind in (13, 14):
-            step, place = _parse_signed(table, place)
-            line += step
+            line += _parse_signed(entry, 1)
         elif 10 <= kind <= 12:
             line += kind - 10
         starts.append(offset)
-        lines.append(line if has_line else 0)
-        offset += 2 * units
-        while place < len(table) and not table[place] & 128:  # columns are not used
-            place += 1
+        lines.append(line if kind != 15 else 0)
+        offset += 2 * ((head & 7) + 1)
     return np.asarray(starts), lines
 
 
-def _parse_signed(table: bytes, place: int) -> tuple[int, int]:
+def _parse_signed(table: bytes, place: int) -> int:
     """A number in pieces of 6 bits, the lowest first, whose lowest bit is the sign."""
     value, shift = 0, 0
     while True:
@@ -222,4 +221,4 @@ def _parse_signed(table: bytes, place: int) -> tuple[int, int]:
         shift += 6
         if not piece & 64:
             break
-    return (-(value >> 1) if value & 1 else value >> 1), place
+    return -(value >> 1) if value & 1 else value >> 1

@@ -119,10 +119,13 @@ class Watcher:
         )  # fmt: skip
 
     def _find_processes(self, *, by_all_threads: bool) -> None:
-        """Most are started by main threads: others are looked for less often."""
+        """Most are started by main threads: others are looked for less often, and so is whether a
+        process that runs Python has become something else."""
         found = set(list_processes(self._first, by_all_threads=by_all_threads))
         for pid in found:
             process = self._processes.setdefault(pid, Process(ProcessAccount(pid)))
+            if process.python and not by_all_threads:
+                continue
             try:
                 self._look_at(process)
             except UnknownPythonError as error:
