@@ -23,14 +23,6 @@ constexpr size_t kMostSamples = 1 << 20;  // that wait to be handed over; more a
 // A program may make new code all the time, and meets new stacks for ever.
 constexpr uint64_t kMostBytes = 1 << 22;
 constexpr int64_t kKeepNs = 60'000'000'000;
-constexpr double kMostOfCpus = 0.05;  // which this thread may use
-constexpr double kRecentRounds = 100;
-
-int64_t read_thread_clock() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
-}
 
 class Sampler {
  public:
@@ -68,20 +60,12 @@ class Sampler {
   }
 
  private:
-  // At random times: what is done once a millisecond must not always be met in one place. Less
-  // often where many threads run on few CPUs, which they need.
+  // At random times: what is done once a millisecond must not always be met in one place.
   void run() {
     std::mt19937_64 random{std::random_device{}()};
     std::uniform_real_distribution<double> share(0.5, 1.5);
-    const double most = kMostOfCpus * std::max(1U, std::thread::hardware_concurrency());
-    double took_ns = 0;
-    int64_t before_ns = read_thread_clock();
     while (!stops_) {
-      const int64_t used_ns = read_thread_clock();
-      took_ns += (static_cast<double>(used_ns - before_ns) - took_ns) / kRecentRounds;
-      before_ns = used_ns;
-      const double period = std::max(static_cast<double>(period_ns_), took_ns / most);
-      const auto wait = static_cast<int64_t>(share(random) * period);
+      const auto wait = static_cast<int64_t>(share(random) * static_cast<double>(period_ns_));
       const timespec time{.tv_sec = wait / 1'000'000'000, .tv_nsec = wait % 1'000'000'000};
       nanosleep(&time, nullptr);
       const std::lock_guard lock(mutex_);

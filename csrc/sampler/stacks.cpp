@@ -248,11 +248,12 @@ bool Stacks::number(Numbers& numbers, News& news, Sample& sample) {
 }
 
 // Its innermost frame, and its blocks of memory, each in one read so that frames that belong
-// together are of one moment. False if the thread is gone.
+// together are of one moment. A thread that is gone has no frame. False if a block is gone.
 bool Stacks::copy_stack(uint64_t thread, uint64_t& frame) {
   std::vector<char> head(thread_bytes_);
   chunks_.clear();
-  if (!memory_.read(thread, head.data(), head.size())) return false;
+  frame = 0;
+  if (!memory_.read(thread, head.data(), head.size())) return true;
   frame = read_at<uint64_t>(head.data(), layout_.thread_frame);
   if (frame == 0) return true;
   const auto address = read_at<uint64_t>(head.data(), layout_.thread_chunk);

@@ -3,9 +3,8 @@
 // into a file. It neither subscribes to CUPTI nor calls CUDA, so that torch.profiler works as ever.
 //
 // Recording each kernel slows the host, so it goes by turns: for a while all is recorded, then for
-// a longer while only calls and whole graphs, which costs less: all is recorded for a fifth of the
-// time, and for a thirteenth once enough is known. Calls tell how fast the program goes in both, so
-// what recording adds is measured in the run itself.
+// a longer while only calls and whole graphs, which costs less. Calls tell how fast the program
+// goes in both, so what recording adds is measured in the run itself.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -36,7 +35,6 @@ constexpr auto kFirstWait = 200ms;
 constexpr auto kShortest = 300ms;
 constexpr auto kLongest = 800ms;
 constexpr int kLaunchesTimes = 4;  // as long as everything is recorded
-constexpr int kLaterTurns = 3;     // of those, between longest ones in which everything is recorded
 constexpr auto kSettle = 50ms;     // until what was launched while all was recorded has ended
 
 constexpr CUpti_ActivityKind kDeviceKinds[] = {
@@ -178,13 +176,9 @@ class Watch {
       if (goes_on) goes_on = wait(kSettle);
       end_phase(Phase::kAll, start, end);
       if (!goes_on) return;
-      const int turns = all_for == kLongest ? kLaterTurns : 1;
-      for (int turn = 0; turn < turns && goes_on; ++turn) {
-        start = read_clock();
-        goes_on = wait(all_for * kLaunchesTimes);
-        end_phase(runtime_call_ == nullptr ? Phase::kNothing : Phase::kLaunches, start,
-                  read_clock());
-      }
+      start = read_clock();
+      goes_on = wait(all_for * kLaunchesTimes);
+      end_phase(runtime_call_ == nullptr ? Phase::kNothing : Phase::kLaunches, start, read_clock());
       if (has_worked_.exchange(false)) all_for = std::min(kLongest, all_for * 5 / 4);
     }
   }

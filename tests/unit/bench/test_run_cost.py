@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import run_cost
-from run_cost import compare_turns, list_figures, start, take, take_turn, time_iteration
+from run_cost import compare_turns, list_figures, start, take, take_turn, time_iteration, trim
 
 from ftax.errors import RunnerError
 
@@ -76,6 +76,20 @@ def test_iterations_of_less_than_a_millisecond_are_not_asked():
 @pytest.mark.timing
 def test_a_program_on_the_cpu_costs_little(monkeypatch):
     monkeypatch.setattr(run_cost, "_TURN_S", (0.3, 0.3))
-    found = take("generate", 4.0, "cpu")
-    assert len(found["ratios"]) >= 3
+    found = take("generate", 12.0, "cpu")
+    assert len(found["ratios"]) >= 15
     assert -0.3 < found["cost"] < 0.3
+
+
+def test_a_program_that_ends_while_it_is_timed_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_cost, "_TURN_S", (0.4, 0.4))
+    write(tmp_path, COUNTS.replace("while True:", "for _ in range(3):"))
+    with start(tmp_path, [sys.executable, "program.py"], "plain") as program:
+        program.wait()
+        with pytest.raises(RunnerError, match="the program ended"):
+            take_turn(program)
+
+
+def test_the_mean_is_without_a_tenth_at_either_end():
+    assert trim([1.0, 2.0, 90.0]) == 2.0
+    assert trim([0.0, *[1.0] * 18, 99.0]) == 1.0

@@ -88,12 +88,14 @@ def test_what_a_thread_does(opcode: int, state: str, may_wait: bool, cause: str)
     assert name_cause(sample, into_c, may_wait=may_wait) == cause
 
 
-def test_samples_are_alike_by_where_they_stand_if_they_do_not_wait() -> None:
+def test_samples_are_alike_by_where_they_stand_and_those_that_wait_by_time_too() -> None:
     samples = take(
         (1, 0, 10, 3, "R"), (2, 0, 10, 4, "R"), (3, 0, 10, 3, "R"), (4, 0, 10, 3, "R"),
-        (5, 0, 10, 1, "S"), (6, 0, 10, 1, "S"), (7, 0, 10, 6, "G"),
+        (4000, 0, 10, 1, "S"), (7000, 0, 10, 1, "S"), (7001, 0, 10, 6, "G"), (8000, 0, 10, 1, "S"),
     )  # fmt: skip
     samples["opcode"][3] = 7
     found = [(int(item["time_ns"]), count) for item, count in group_alike(samples)]
-    assert sorted(found) == [(1000, 2), (2000, 1), (4000, 1), (5000, 1), (6000, 1), (7000, 1)]
+    assert sorted(found) == [
+        (1000, 2), (2000, 1), (4000, 1), (4_000_000, 2), (7_001_000, 1), (8_000_000, 1)
+    ]  # fmt: skip
     assert list(group_alike(samples[:0])) == []

@@ -29,23 +29,24 @@ _HANDS_OVER = re.compile(
     r"|/(queue|threading)\.py$"
 )
 _NEAR_NS = 3_000_000
-_MOST_WAITING = 32  # samples that are looked at, of those that came together
+_ALIKE_NS = 4_000_000  # in which samples of one wait are as good as one
 _RUNNING = tuple(b"RD")  # states, as in /proc
 _WAITING = tuple(b"GSD")  # G: for the GIL
 
 
 def group_alike(samples: np.ndarray) -> Iterator[tuple[np.void, int]]:
-    """Each with how many are like it. Of those that wait the time counts, so some stand for those
-    that follow them."""
+    """Each with how many are like it; of those that wait, at about that time."""
     waits = np.isin(samples["state"], _WAITING)
     alike = samples[~waits]
     keys = alike["stack"].astype(np.int64) << 16 | alike["opcode"]
     _, first, counts = np.unique(keys, return_index=True, return_counts=True)
     yield from zip(alike[first], counts.tolist(), strict=True)
     waiting = samples[waits]
-    step = 1 + len(waiting) // _MOST_WAITING
-    for start in range(0, len(waiting), step):
-        yield waiting[start], min(step, len(waiting) - start)
+    keys = np.stack([
+        waiting["time_ns"] // _ALIKE_NS, waiting["stack"], waiting["opcode"], waiting["state"]
+    ])  # fmt: skip
+    _, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
+    yield from zip(waiting[first], counts.tolist(), strict=True)
 
 
 def name_cause(sample: np.void, into_c: np.ndarray, *, may_wait: bool = True) -> str:

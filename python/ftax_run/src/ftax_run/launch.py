@@ -119,7 +119,6 @@ def read_identity(pid: int) -> tuple[int, ...] | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    stack = int(fields[25])
-    if not stack:  # it ended between the two
+    if fields[20] == "0":  # it ended between the two, and has no memory any more
         return None
-    return status.st_dev, status.st_ino, stack
+    return status.st_dev, status.st_ino, int(fields[25])

@@ -96,7 +96,7 @@ class Watcher:
 
     def make_account(self, command: list[str], exit_code: int) -> Account:
         """What was found; of processes that ran no Python and no device there is nothing."""
-        # A fork has inherited the device of what it was forked from, and cannot use it.
+        # A fork has the device open that its parent had, and cannot use it.
         known = {item.identity for item in self._processes.values() if item.reader is not None}
         for process in self._processes.values():
             for window in process.account.windows:
