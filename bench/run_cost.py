@@ -44,8 +44,8 @@ class Program:
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*words, "--seconds", "1e6", "--stamps", str(self._stamps)],
-                cwd=folder / "programs", env={**make_environment(folder), "TMPDIR": str(folder)}, start_new_session=True,
-                stdout=subprocess.DEVNULL, stderr=errors,
+                cwd=folder / "programs", stdout=subprocess.DEVNULL, stderr=errors,
+                env={**make_environment(folder), "TMPDIR": str(folder)}, start_new_session=True,
             )  # fmt: skip
 
     def wait(self) -> None:
