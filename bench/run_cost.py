@@ -33,7 +33,7 @@ from record import add_part_options, figure, make_parser, run_parts
 _TURN_S = (0.3, 0.7)  # of any length, so that turns of the watch fall into all of them
 _START_S = 120.0
 _PARTS = 5  # of a study, whose means tell its error
-_LEAST_US = 1000.0  # an iteration, of which the cost is asked
+_LEAST_US = 1000.0  # shorter iterations may cost more
 
 
 class Program:

@@ -115,7 +115,8 @@ def take(name: str, seconds: float) -> dict[str, Any]:
         for place, (line, share) in find_places(PROGRAMS / program).items():
             said, planted = watch(folder, [*words, "--plant", str(place)])
             after = sum_lines(planted, program)
-            grown = {key: amount - max(before.get(key, [0.0])) for key, amount in after.items()}
+            grown = {key: after.get(key, 0.0) - max(before.get(key, [0.0]))
+                     for key in after | before}  # fmt: skip
             largest = max(grown, key=lambda key: grown[key])
             increase = after.get(line, 0.0) - fmean(before.get(line, [0.0]))
             found["plants"][place] = {

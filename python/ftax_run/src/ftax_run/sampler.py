@@ -66,10 +66,7 @@ class Code:
 
     @cached_property
     def _lines(self) -> tuple[np.ndarray, list[int]]:
-        try:
-            return parse_lines(self.line_table, self.first_line)
-        except IndexError:  # it was read while it was freed
-            return np.empty(0, dtype=int), []
+        return parse_lines(self.line_table, self.first_line)
 
     def find_line(self, offset: int) -> int:
         """The line of the instruction at an offset in bytes; the first where there is none."""
@@ -202,7 +199,7 @@ def parse_lines(table: bytes, first_line: int) -> tuple[np.ndarray, list[int]]:
         head = entry[0]
         kind = head >> 3 & 15
         if kind in (13, 14):
-            line += _parse_signed(entry, 1)
+            line += _parse_signed(entry[1:])
         elif 10 <= kind <= 12:
             line += kind - 10
         starts.append(offset)
@@ -211,14 +208,11 @@ def parse_lines(table: bytes, first_line: int) -> tuple[np.ndarray, list[int]]:
     return np.asarray(starts), lines
 
 
-def _parse_signed(table: bytes, place: int) -> int:
+def _parse_signed(pieces: bytes) -> int:
     """A number in pieces of 6 bits, the lowest first, whose lowest bit is the sign."""
-    value, shift = 0, 0
-    while True:
-        piece = table[place]
-        place += 1
-        value |= (piece & 63) << shift
-        shift += 6
+    value = 0
+    for place, piece in enumerate(pieces):
+        value |= (piece & 63) << 6 * place
         if not piece & 64:
             break
     return -(value >> 1) if value & 1 else value >> 1
