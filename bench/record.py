@@ -12,6 +12,7 @@ import json
 import lzma
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -163,6 +164,7 @@ def run_parts(
     list_figures: Callable[[dict[str, dict[str, Any]]], Sequence[Figure]],
 ) -> None:
     """Take the parts, of which each is told as it comes, and append the record."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # programs that were started end
     found = take_parts(script, wanted, options)
     environment = collect_environment(device=options.device).to_dict()
     figures = list_figures(found)
