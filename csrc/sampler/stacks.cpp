@@ -15,9 +15,9 @@
 namespace ftax::sampler {
 namespace {
 
-constexpr size_t kMostThreads = 256;
+constexpr size_t kMostThreads = 4096;
 constexpr int kTries = 8;
-constexpr size_t kMostFrames = 1000;
+constexpr size_t kMostFrames = 10'000;
 constexpr size_t kMostChunk = 1 << 20;
 constexpr int64_t kMostText = 4096;
 constexpr int64_t kMostTable = 1 << 20;

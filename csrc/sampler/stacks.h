@@ -46,7 +46,7 @@ struct News {
 };
 
 class Stacks {
-  static constexpr size_t kMostChunks = 8;
+  static constexpr size_t kMostChunks = 128;
 
  public:
   Stacks(int32_t index, pid_t pid, const Layout& layout, uint64_t runtime, uint64_t code_type);

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from ftax_run.account import Account, ProcessAccount
 from ftax_run.frames import Place, name_place
 from ftax_run.iteration import iteration as iteration
 from ftax_run.records import from_record, to_record
 from ftax_run.report import describe
-from ftax_run.window import WORK, Window
+from ftax_run.sums import Sums
+from ftax_run.window import WORK
 
 from ftax.errors import InvalidArgumentError, ResultsError, say_count
 from ftax.records.result import Shown
@@ -80,11 +81,35 @@ def compare_runs(
         margin=margin, confidence=confidence, names=names,
     )  # fmt: skip
     processes = [[_find_main(run) for run in side] for side in (a, b)]
-    if not all(process.windows for side in processes for process in side):
-        return found
-    windows = [[process.correct()[0] for process in side] for side in processes]
-    changes = tuple(_compare_lines(windows[0], windows[1], found.latency_a_ns, confidence))
-    return replace(found, lines=changes, notes=(*found.notes, *_compare_work(windows, names)))
+    if len({bool(process.windows) for side in processes for process in side}) > 1:
+        return found  # a device's idle time is not compared with a thread's time
+    sides = [[_Iteration.read(process) for process in side] for side in processes]
+    changes = tuple(_compare_lines(sides[0], sides[1], found.latency_a_ns, confidence))
+    return replace(found, lines=changes, notes=(*found.notes, *_compare_work(sides, names)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Iteration:
+    """A steady iteration of a process, in ns; without a device, of its main thread."""
+
+    busy: float | None
+    lines: Sums[Place]
+    work: Sums[str]
+    find_error: Callable[[Place], float]  # of a line, the standard error
+
+    @classmethod
+    def read(cls, process: ProcessAccount) -> Self:
+        if process.windows:
+            window, _ = process.correct()
+            share = 1 / window.count
+            work = Sums({name: window.work[name] * share for name in WORK})
+            lines = window.sum_lines().scale(share)
+            return cls(window.busy * share, lines, work, window.find_error)
+        host, share = process.host, 1 / max(1, process.marked)
+        times = host.sum_lines()
+        return cls(
+            None, times.scale(share), Sums(), lambda line: host.find_error(times[line]) * share
+        )
 
 
 def _find_main(run: Run) -> ProcessAccount:
@@ -110,9 +135,10 @@ def _read_side(runs: Sequence[Run], unit: Unit, name: str) -> Side:
 
 
 def _compare_lines(
-    a: Sequence[Window], b: Sequence[Window], whole_ns: float, confidence: float
+    a: Sequence[_Iteration], b: Sequence[_Iteration], whole_ns: float, confidence: float
 ) -> Iterator[LineChange]:
-    """What the device was busy, and what it idled for which cause and line, an iteration."""
+    """What the device was busy, and what it idled for which line, an iteration; without a device
+    what its thread took for which."""
 
     def compare(
         name: str, amounts: tuple[list[float], list[float]], error_ns: float | None
@@ -134,20 +160,21 @@ def _compare_lines(
     def list_changes(lines: Sequence[Place]) -> Iterator[LineChange]:
         for line in lines:
             error_ns = math.hypot(a[0].find_error(line), b[0].find_error(line))
-            amounts = tuple([w.sum_lines()[line] / w.count for w in side] for side in (a, b))
+            amounts = tuple([each.lines[line] for each in side] for side in (a, b))
             yield compare(name_place(line), (amounts[0], amounts[1]), error_ns)
 
-    every = {line: None for window in (*a, *b) for line in window.sum_lines()}
+    every = {line: None for each in (*a, *b) for line in each.lines}
     changes = sorted(list_changes(list(every)), key=lambda item: -abs(item.difference_ns or 0.0))
-    busy = tuple([window.busy / window.count for window in side] for side in (a, b))
-    yield compare("device busy", (busy[0], busy[1]), None)
+    busy = tuple([each.busy for each in side if each.busy is not None] for side in (a, b))
+    if all(busy):
+        yield compare("device busy", (busy[0], busy[1]), None)
     yield from changes[:_MOST_LINES]
 
 
-def _compare_work(windows: Sequence[Sequence[Window]], names: tuple[str, str]) -> Iterator[str]:
+def _compare_work(sides: Sequence[Sequence[_Iteration]], names: tuple[str, str]) -> Iterator[str]:
     """What the device is given an iteration, where that is not the same."""
     for work in WORK:
-        counts = [round(side[0].work[work] / side[0].count, 1) for side in windows]
+        counts = [round(side[0].work[work], 1) for side in sides]
         if abs(counts[0] - counts[1]) > 0.5:
             yield (
                 f"{work} an iteration: {counts[0]:,.1f} in {names[0]}, {counts[1]:,.1f} in "

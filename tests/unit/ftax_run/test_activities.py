@@ -62,19 +62,21 @@ def test_what_was_read_takes_no_room(tmp_path: Path) -> None:
 
 def test_marks_that_were_read_take_no_room(tmp_path: Path) -> None:
     path = tmp_path / "12.marks"
-    append(path, struct.pack("<QQ", 1, 2) * (3 << 16))
+    append(path, struct.pack("<QQQ", 1, 2, 3) * (3 << 16))
     assert len(MarkReader(path).read()) == 3 << 16
     assert path.stat().st_blocks * 512 <= 1 << 20
 
 
-def test_marks_are_pairs(tmp_path: Path) -> None:
+def test_marks_are_of_threads(tmp_path: Path) -> None:
     path = tmp_path / "12.marks"
-    append(path, struct.pack("<QQQQQ", 10, 14, 20, 24, 30))
+    append(path, struct.pack("<QQQQQQQ", 10, 14, 7, 20, 24, 8, 30))
     reader = MarkReader(path)
-    assert reader.read().tolist() == [[10, 14], [20, 24]]
-    append(path, struct.pack("<Q", 34))
-    assert reader.read().tolist() == [[30, 34]]
+    assert reader.read().tolist() == [[10, 14, 7], [20, 24, 8]]
+    append(path, struct.pack("<QQ", 34, 7))
+    assert reader.read().tolist() == [[30, 34, 7]]
     assert reader.list_starts(10, 30).tolist() == [10, 20]
     assert reader.last_end == 34
     times = np.array([9, 10, 13, 14, 22, 24, 33, 40])
-    assert times[reader.find_inside(times)].tolist() == [10, 13, 22, 33]
+    sevens = np.full(len(times), 7)
+    assert times[reader.find_inside(times, sevens)].tolist() == [10, 13, 33]
+    assert times[reader.find_inside(times, sevens + 1)].tolist() == [22]

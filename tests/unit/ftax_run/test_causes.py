@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ftax_run.causes import CPP, GIL, PYTHON, WAIT, Others, group_alike, name_cause
+from ftax_run.causes import CPP, GIL, PYTHON, WAIT, Others, group_alike, name_cause, weigh
 from ftax_run.frames import Place, Places
 from ftax_run.sampler import SAMPLE
 
@@ -94,8 +94,18 @@ def test_samples_are_alike_by_where_they_stand_and_those_that_wait_by_time_too()
         (4000, 0, 10, 1, "S"), (7000, 0, 10, 1, "S"), (7001, 0, 10, 6, "G"), (8000, 0, 10, 1, "S"),
     )  # fmt: skip
     samples["opcode"][3] = 7
-    found = [(int(item["time_ns"]), count) for item, count in group_alike(samples)]
+    weights = np.array([1, 1, 1, 1, 1, 2, 1, 4])
+    found = [(int(item["time_ns"]), weight) for item, weight in group_alike(samples, weights)]
     assert sorted(found) == [
-        (1000, 2), (2000, 1), (4000, 1), (4_000_000, 2), (7_001_000, 1), (8_000_000, 1)
+        (1000, 2), (2000, 1), (4000, 1), (4_000_000, 3), (7_001_000, 1), (8_000_000, 4)
     ]  # fmt: skip
-    assert list(group_alike(samples[:0])) == []
+    assert list(group_alike(samples[:0], weights[:0])) == []
+
+
+def test_a_sample_stands_for_the_time_since_the_one_before_of_its_thread() -> None:
+    samples = take((1, 0, 10, 3, "R"), (2, 0, 11, 4, "R"), (4, 0, 10, 3, "R"), (9, 0, 11, 4, "S"))
+    before = {10: 400, 12: 100}
+    assert weigh(samples, before, 5000).tolist() == [600, 0, 3000, 5000]
+    assert before == {10: 4000, 11: 9000}
+    assert weigh(samples[:0], before, 5000).tolist() == []
+    assert before == {10: 4000, 11: 9000}

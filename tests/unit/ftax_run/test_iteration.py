@@ -28,8 +28,8 @@ def run(source: str, folder: Path | None) -> str:
 
 def read(path: Path) -> list[tuple[int, int]]:
     content = path.read_bytes()
-    assert len(content) % 16 == 0
-    return list(struct.iter_unpack("<QQ", content))
+    assert len(content) % 24 == 0
+    return [(start, end) for start, end, _ in struct.iter_unpack("<QQQ", content)]
 
 
 def check(marks: list[tuple[int, int]]) -> None:
@@ -80,6 +80,44 @@ except KeyError as error:
     if watched:
         (path,) = tmp_path.iterdir()
         assert len(read(path)) == 1
+
+
+INSIDE = """
+import threading
+def other():
+    loop(3)
+with ftax_run.iteration():
+    loop(2)
+    thread = threading.Thread(target=other)
+    thread.start(); thread.join()
+loop(1)
+thread = threading.Thread(target=other)
+thread.start(); thread.join()
+"""
+
+
+def test_what_begins_in_an_iteration_is_a_part_of_it(tmp_path: Path) -> None:
+    run(INSIDE, tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert len(read(path)) == 1 + 1 + 3
+    check(read(path))
+    threads = [thread for _, _, thread in struct.iter_unpack("<QQQ", path.read_bytes())]
+    assert threads[0] == threads[1] != threads[2] == threads[4]
+
+
+def test_a_fork_in_an_iteration(tmp_path: Path) -> None:
+    source = """
+with ftax_run.iteration():
+    child = os.fork()
+    if child == 0:
+        loop(2)
+if child:
+    os.waitpid(child, 0)
+print(os.getpid(), end=" ")
+"""
+    child, parent = run(source, tmp_path).split()
+    assert len(read(tmp_path / f"{parent}.marks")) == 1
+    check(read(tmp_path / f"{child}.marks"))
 
 
 def test_a_forked_child_has_its_own(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ftax_run.cli import run as run_here
 from ftax_run.launch import read_identity
+from ftax_run.records import read as read_runs
+from ftax_run.watcher import Watcher
 
 RUN = (sys.executable, "-m", "ftax_run")
 _OURS = ("VIRTUAL_ENV", "CUDA_INJECTION64_PATH", "FTAX_RUN_FOLDER")
@@ -42,8 +45,8 @@ def write(folder: Path, source: str, name: str = "program.py") -> str:
     [
         ("pass", 0),
         ("raise SystemExit(7)", 7),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 143),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -15),
         ("import time; time.sleep(0.3); raise SystemExit(255)", 255),
     ],
 )
@@ -152,7 +155,9 @@ def test_an_environment_without_an_interpreter(tmp_path: Path) -> None:
     assert len(done.stderr.decode().splitlines()) == 1
 
 
-def signal_when_ready(folder: Path, source: str, number: int, group: bool) -> tuple[int, str, str]:
+def signal_when_ready(
+    folder: Path, source: str, *numbers: int, group: bool
+) -> tuple[int, str, str]:
     with subprocess.Popen(
         [*RUN, write(folder, source)], cwd=folder, env=make_environment(), stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -160,7 +165,8 @@ def signal_when_ready(folder: Path, source: str, number: int, group: bool) -> tu
         try:
             assert program.stdout is not None
             assert program.stdout.readline() == "ready\n"
-            (os.killpg if group else os.kill)(program.pid, number)
+            for number in numbers:
+                (os.killpg if group else os.kill)(program.pid, number)
             output, errors = program.communicate(timeout=30)
         finally:
             if program.poll() is None:
@@ -180,7 +186,33 @@ while True:
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"])
+SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"]
+COUNTER = """
+import signal, sys, time
+counts = {{}}
+def count(number, frame):
+    counts[number] = counts.get(number, 0) + 1
+for name in {names}:
+    signal.signal(getattr(signal, name), count)
+print("ready", flush=True)
+while len(counts) < {wanted}:
+    time.sleep(0.01)
+time.sleep(0.5)  # for more of them
+print(sorted(counts.values()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize("names", [["SIGTERM"], ["SIGINT"], ["SIGQUIT", "SIGUSR1", "SIGHUP"]])
+def test_a_signal_reaches_the_program_once(tmp_path: Path, names: list[str], group: bool) -> None:
+    """As `timeout` and job schedulers send it, to the whole group."""
+    source = COUNTER.format(names=SIGNALS, wanted=len(names))
+    numbers = [signal.Signals[name] for name in names]
+    code, output, _ = signal_when_ready(tmp_path, source, *numbers, group=group)
+    assert (code, output) == (0, f"{[1] * len(names)}\n")
+
+
+@pytest.mark.parametrize("name", SIGNALS)
 def test_signals_reach_the_program(tmp_path: Path, name: str) -> None:
     number = signal.Signals[name]
     source = HANDLER.format(name=name)
@@ -192,7 +224,7 @@ def test_signals_reach_the_program(tmp_path: Path, name: str) -> None:
 def test_a_signal_without_a_handler(tmp_path: Path) -> None:
     source = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
     code, output, errors = signal_when_ready(tmp_path, source, signal.SIGTERM, group=False)
-    assert (code, output) == (143, "")
+    assert (code, output) == (-signal.SIGTERM, "")
     assert errors.strip() and "Traceback" not in errors
 
 
@@ -233,6 +265,120 @@ if __name__ == "__main__":
     words = [sys.executable, "-c", "import sys; print(sys.argv[1:]); sys.exit(6)", "a", "b"]
     print(subprocess.run(words).returncode, flush=True)
 """
+
+
+def test_ctrl_c_ends_the_loop_of_a_shell(tmp_path: Path) -> None:
+    write(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    loop = f"for _ in 1 2; do {sys.executable} -m ftax_run program.py; done; echo after"
+    with subprocess.Popen(
+        ["bash", "-c", loop], cwd=tmp_path, env=make_environment(), stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+    ) as shell:  # fmt: skip
+        try:
+            assert shell.stdout is not None
+            assert shell.stdout.readline() == "ready\n"
+            os.killpg(shell.pid, signal.SIGINT)
+            assert shell.communicate(timeout=30)[0] == ""
+        finally:
+            if shell.poll() is None:
+                os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == -signal.SIGINT
+
+
+def test_files_that_are_open_for_the_program(tmp_path: Path) -> None:
+    read, write_end = os.pipe()
+    name = write(tmp_path, "import os, sys; os.write(int(sys.argv[1]), b'passed')")
+    with os.fdopen(read, "rb") as file:
+        done = subprocess.run(
+            [*RUN, name, str(write_end)], cwd=tmp_path, env=make_environment(), timeout=60,
+            pass_fds=[write_end], capture_output=True, check=False,
+        )  # fmt: skip
+        os.close(write_end)
+        assert (file.read(), done.returncode) == (b"passed", 0)
+
+
+@pytest.mark.parametrize("errors", ["2>&-", "2>/dev/full"])
+def test_where_nothing_can_be_said_the_record_is_written(tmp_path: Path, errors: str) -> None:
+    write(tmp_path, "import time; time.sleep(0.3); print('mine'); raise SystemExit(7)")
+    shell = f"exec {sys.executable} -m ftax_run -o found.jsonl program.py {errors}"
+    done = subprocess.run(
+        ["sh", "-c", shell], cwd=tmp_path, env=make_environment(), stdout=subprocess.PIPE,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == (b"mine\n", 7)
+    assert read_runs(tmp_path / "found.jsonl")[0].samples > 0
+
+
+@pytest.mark.parametrize("option", ["-o", "--html", "--speedscope", "--chrome"])
+def test_a_file_of_the_user_is_not_overwritten(tmp_path: Path, option: str) -> None:
+    source = "print('ran')"
+    done = run(tmp_path, option, write(tmp_path, source), "program.py")
+    assert (done.stdout, done.returncode) == (b"", 2)
+    assert b"program.py is there and is nothing that ftax wrote" in done.stderr
+    assert (tmp_path / "program.py").read_text() == source
+    done = run(tmp_path, option, "none/x", "program.py")
+    assert (done.stdout, done.returncode) == (b"", 2)
+    assert b"none/x cannot be written: there is no folder none" in done.stderr
+    for _ in range(2):  # what ftax wrote is replaced, or appended to
+        assert run(tmp_path, option, "found", "program.py").returncode == 0
+
+
+def test_where_watching_fails_the_program_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(watcher: Watcher) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Watcher, "_collect", fail)
+    program = write(tmp_path, "import time; time.sleep(0.5); print('ran'); raise SystemExit(7)")
+    assert run_here([str(tmp_path / program)]) == 7
+    said = capfd.readouterr()
+    assert said.out == "ran\n"
+    assert "Watching ended after 0." in said.err
+    assert "the program went on: OSError: [Errno 24] Too many open files (test_launch" in said.err
+
+
+NAMES = """
+import ctypes, os, time
+ctypes.CDLL(None).prctl(15, b"\\xff\\xfe) R", 0, 0, 0)  # PR_SET_NAME
+end = time.perf_counter() + 0.5
+while time.perf_counter() < end: pass
+"""
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    python = os.fsdecode(folder + b"/python")
+    os.symlink(Path(sys.executable).resolve(), python)
+    done = run(tmp_path, "--", python, write(tmp_path, NAMES))
+    assert done.returncode == 0
+    assert b"program.py:5 <module>" in done.stderr
+    assert b"Watching ended" not in done.stderr
+
+
+def test_a_program_that_empties_its_folder_for_temporary_files(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    source = "import os, shutil, time; shutil.rmtree(os.environ['TMPDIR']); time.sleep(0.5)"
+    done = run(tmp_path, write(tmp_path, source), TMPDIR=str(tmp_path / "tmp"))
+    assert done.returncode == 0
+    assert b"program.py:1 <module>" in done.stderr
+    assert b"Watching ended" not in done.stderr
+
+
+def test_a_run_of_a_run(tmp_path: Path) -> None:
+    name = write(tmp_path, "import time; time.sleep(0.5); print('ran')")
+    done = run(tmp_path, "--", *RUN, name)
+    assert (done.stdout, done.returncode) == (b"ran\n", 0)
+    assert done.stderr.count(b"program.py:1 <module>") >= 1
+
+
+@pytest.mark.parametrize("words", [("-c", "{}", "-o", "x"), ("-", "-o", "x")])
+def test_code_for_python(tmp_path: Path, words: tuple[str, ...]) -> None:
+    source = "import sys, time; print(sys.argv); time.sleep(0.5)"
+    done = run(tmp_path, *[word.format(source) for word in words], given=source.encode())
+    assert done.stdout.decode() == f"{[words[0], '-o', 'x']}\n"
+    assert b":1 <module>" in done.stderr
 
 
 def test_children_of_the_program(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_new_code_for_ever_takes_no_more_memory(tmp_path: Path) -> None:
     (account,) = records.read(record)
     host = account.processes[0].host
     assert host.total > 10_000  # so that far more code was met than is kept apart
-    assert sum(host.spent.values()) > 0.75 * host.total
+    assert sum(host.spent.values()) == pytest.approx(host.wall, rel=0.01)
 
 
 SHORT = '''

@@ -215,7 +215,11 @@ def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--show", str(record), "--html", str(page)]) == 0
     assert page.read_text() == make_page([make_account()])
     capsys.readouterr()
-    # What was found is printed, even where the page cannot be written.
-    with pytest.raises(RunError, match=r"none/page\.html cannot be written: No such file"):
+    with pytest.raises(RunError, match=r"none/page\.html cannot be written: there is no folder"):
         run(["--show", str(record), "--html", str(tmp_path / "none" / "page.html")])
-    assert capsys.readouterr().out.startswith("Host-bound")
+    # What was found is printed, even where the page cannot be written.
+    assert run(["--show", str(record), "--html", "/dev/full", "--chrome", str(page) + "2"]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("Host-bound")
+    assert "/dev/full cannot be written: No space" in said.err
+    assert json.loads((tmp_path / "page.html2").read_text())

@@ -123,7 +123,7 @@ def test_frames_on_both_sides_of_a_call_through_c(python: str, launch: Launch, l
 RECURSION = """
 import sys
 import time
-sys.setrecursionlimit(20_000)
+sys.setrecursionlimit(30_000)
 def descend(left):
     if left:
         return descend(left - 1) + 1
@@ -134,16 +134,23 @@ descend({depth})
 
 
 def test_a_stack_with_too_many_frames_is_left_out(python: str, launch: Launch, look: Look) -> None:
-    program = launch(python, RECURSION.format(depth=5000))
+    program = launch(python, RECURSION.format(depth=15_000))
     seen = look([program.pid], least=20)
     assert len(seen.samples) == 0
     assert seen.torn >= 20
 
 
-def test_a_stack_of_many_frames(python: str, launch: Launch, look: Look) -> None:
-    program = launch(python, RECURSION.format(depth=900))
+@pytest.mark.parametrize("depth", [150, 5000])
+def test_a_stack_of_many_frames(python: str, launch: Launch, look: Look, depth: int) -> None:
+    program = launch(python, RECURSION.format(depth=depth))
     seen = look([program.pid])
-    assert seen.list_names(seen.samples["stack"][-1]) == ("<module>", *["descend"] * 901)
+    stack = int(seen.samples["stack"][-1])
+    assert [name for _, _, name in seen.places.list_frames(stack)] == (
+        ["descend"] * (depth + 1) + ["<module>"]
+    )
+    outer = seen.list_names(stack)  # as it is drawn and kept
+    assert outer[:2] == ("<module>", "descend") and outer[-1] == "descend"
+    assert len(outer) == min(depth + 2, 201)
     assert seen.torn == 0
 
 

@@ -324,5 +324,5 @@ def test_a_program_that_was_ended_from_outside_is_not_run_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program = write(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
-    assert run(["--receipt", program]) == 143
+    assert run(["--receipt", program]) == -15
     assert "No receipt: the program was ended by SIGTERM" in capfd.readouterr().err

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from ftax_run import records
 from ftax_run.account import Account, HostTime, ProcessAccount
+from ftax_run.causes import PYTHON, WAIT
 from ftax_run.page import make_page as make_run_page
+from ftax_run.sums import Sums
 
 import ftax
 from ftax.cli.commands import app
@@ -18,6 +20,8 @@ from ftax.reports.html.page import write_report
 from support.records import make_measurement
 from support.report_page import Page
 from support.runs import make_run
+
+STEP, PREPARE = ("train.py", 41, "step"), ("train.py", 17, "prepare")
 
 
 def test_the_form_is_that_of_ftaxs_results(tmp_path: Path) -> None:
@@ -68,13 +72,18 @@ def test_several_runs_a_side_count_once_each() -> None:
 
 
 def test_a_program_without_a_device() -> None:
-    def make(each: float) -> Run:
-        process = ProcessAccount(7, host=HostTime(9, 1e9), marked=9, marked_ns=[each] * 3 + [1e6])
+    def make(each: float, step: float) -> Run:
+        spent = Sums({(STEP, PYTHON): step, (PREPARE, WAIT): 1000 * each / 1e6 - step})
+        host = HostTime(1000, 1000 * each, spent)
+        process = ProcessAccount(7, host=host, marked=1000, marked_ns=[each] * 3 + [1e6])
         return Run(Account(["train.py"], processes=[process]))
 
-    found = ftax.compare(make(1e6), make(1.5e6))
-    assert found.lines == ()
+    found = ftax.compare(make(1e6, 600), make(1.5e6, 1100))
     assert found.latency_b_ns > 1.2 * found.latency_a_ns
+    first, second = found.lines
+    assert (first.name, first.verdict) == ("train.py:41 step", "slower")
+    assert first.difference_ns == pytest.approx(0.5e6)
+    assert (second.name, second.verdict) == ("train.py:17 prepare", "cannot-tell")
 
 
 def test_a_run_that_is_too_short() -> None:

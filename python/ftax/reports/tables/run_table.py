@@ -26,7 +26,7 @@ def _list_numbers(run: Run) -> Numbers:
         each = 1 / max(1, count)
     else:
         amounts, count = process.host.spent, process.marked
-        each = process.host.wall / max(1, process.host.total) / max(1, count)
+        each = process.host.unit / max(1, count)
     return Numbers.join(
         _KEYS,
         (

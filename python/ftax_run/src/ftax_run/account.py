@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from dataclasses import dataclass, field
 
@@ -18,17 +19,37 @@ _TURN_NS = 1_000_000_000
 
 @dataclass(slots=True)
 class HostTime:
-    """Where the main thread of a process without a device was, in samples."""
+    """Where a process without a device was: its main thread, or the one that is in an iteration.
+    A sample stands for the time since the one before."""
 
-    total: int = 0
+    total: int = 0  # samples
     wall: float = 0.0  # ns
     spent: Sums[tuple[Place, str]] = field(default_factory=Sums)  # by line and cause
     leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)
     stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)
 
-    def count_busy(self) -> float:
-        """Samples that wait for nothing."""
-        return sum(count for (_, cause), count in self.spent.items() if cause != WAIT)
+    @property
+    def unit(self) -> float:
+        """What 1 of the sums is of the wall time, in ns."""
+        return self.wall / (sum(self.spent.values()) or 1)
+
+    def sum_lines(self) -> Sums[Place]:
+        """Time by line, in ns."""
+        lines: Sums[Place] = Sums()
+        for (line, _), amount in self.spent.items():
+            lines[line] += amount * self.unit
+        return lines
+
+    def find_error(self, time: float) -> float:
+        """The standard error of a line's time, in ns, by how many samples met it."""
+        each = self.wall / max(1, self.total)
+        return math.sqrt(max(time, each) * each)
+
+    @property
+    def busy(self) -> float:
+        """The share of the time in which it waits for nothing."""
+        waits = sum(amount for (_, cause), amount in self.spent.items() if cause == WAIT)
+        return 1 - waits / (sum(self.spent.values()) or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +140,7 @@ class Account:
     torn: int = 0
     lost: int = 0
     processes: list[ProcessAccount] = field(default_factory=list)
+    problem: str = ""  # of who watched: why there is nothing of what came after
 
     def find_main(self) -> ProcessAccount | None:
         """The process whose device was recorded longest; else the one that marks iterations; else
@@ -131,5 +153,5 @@ class Account:
             return max(marking, key=lambda item: item.host.wall)
         most = max((item.host.total for item in self.processes), default=0)
         sampled = [item for item in self.processes if item.host.total >= max(1, 0.5 * most)]
-        working = (item for item in sampled if item.host.count_busy() > 0.05 * item.host.total)
+        working = (item for item in sampled if item.host.busy > 0.05)
         return next(working, next(iter(sampled), None))

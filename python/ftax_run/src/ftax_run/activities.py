@@ -95,12 +95,12 @@ class MarkReader:
     """Reads where the program says that its iterations begin and end (`ftax_run.iteration`)."""
 
     def __init__(self, path: Path) -> None:
-        self._records = GrowingFile(path, 16)
-        self._spans = np.empty((0, 2), dtype=np.int64)
+        self._records = GrowingFile(path, 24)
+        self._spans = np.empty((0, 3), dtype=np.int64)
 
     def read(self) -> np.ndarray:
-        """Start and end of each iteration that came since the last call, ns."""
-        spans = np.frombuffer(self._records.read(), dtype="<u8").astype(np.int64).reshape(-1, 2)
+        """Start, end and thread of each iteration that came since the last call; times in ns."""
+        spans = np.frombuffer(self._records.read(), dtype="<u8").astype(np.int64).reshape(-1, 3)
         self._spans = np.concatenate([self._spans, spans])[-_MOST_MARKS:]
         return spans
 
@@ -115,9 +115,10 @@ class MarkReader:
         chosen: np.ndarray = starts[(starts >= start) & (starts < end)]
         return chosen
 
-    def find_inside(self, times: np.ndarray) -> np.ndarray:
-        """Of each time whether it lies in an iteration."""
+    def find_inside(self, times: np.ndarray, threads: np.ndarray) -> np.ndarray:
+        """Of each time of a thread whether it lies in an iteration of that thread."""
         place = np.searchsorted(self._spans[:, 0], times, side="right") - 1
         inside: np.ndarray = place >= 0
-        inside[inside] = times[inside] < self._spans[place[inside], 1]
+        spans = self._spans[place[inside]]
+        inside[inside] = (times[inside] < spans[:, 1]) & (threads[inside] == spans[:, 2])
         return inside

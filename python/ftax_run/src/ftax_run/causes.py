@@ -32,21 +32,35 @@ _NEAR_NS = 3_000_000
 _ALIKE_NS = 4_000_000  # in which samples of one wait are as good as one
 _RUNNING = tuple(b"RD")  # states, as in /proc
 _WAITING = tuple(b"GSD")  # G: for the GIL
+STOPPED = tuple(b"Tt")  # by a signal or a debugger
 
 
-def group_alike(samples: np.ndarray) -> Iterator[tuple[np.void, int]]:
-    """Each with how many are like it; of those that wait, at about that time."""
+def weigh(samples: np.ndarray, before: dict[int, int], most_ns: int) -> np.ndarray:
+    """The time in ns that each sample stands for, since the one before of its thread; at most so
+    much, as after a pause in which nothing was sampled. ``before`` has, by thread, the times of the
+    last samples, and is brought up to date."""
+    weights = np.zeros(len(samples))
+    known = dict(before)
+    if len(samples):
+        before.clear()
+    for thread in np.unique(samples["thread"]).tolist():
+        own = samples["thread"] == thread
+        times = samples["time_ns"][own]
+        first = known.get(thread, int(times[0]))
+        weights[own] = np.minimum(np.diff(times, prepend=first), most_ns)
+        before[thread] = int(times[-1])
+    return weights
+
+
+def group_alike(samples: np.ndarray, weights: np.ndarray) -> Iterator[tuple[np.void, float]]:
+    """Each with the weight of all that are like it; of those that wait, at about that time."""
     waits = np.isin(samples["state"], _WAITING)
-    alike = samples[~waits]
-    keys = alike["stack"].astype(np.int64) << 16 | alike["opcode"]
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    yield from zip(alike[first], counts.tolist(), strict=True)
-    waiting = samples[waits]
-    keys = np.stack([
-        waiting["time_ns"] // _ALIKE_NS, waiting["stack"], waiting["opcode"], waiting["state"]
-    ])  # fmt: skip
-    _, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
-    yield from zip(waiting[first], counts.tolist(), strict=True)
+    place = samples["stack"].astype(np.int64) << 16 | samples["opcode"]
+    keys = np.stack([place, np.where(waits, samples["state"], 0),
+                     np.where(waits, samples["time_ns"] // _ALIKE_NS, 0)])  # fmt: skip
+    _, first, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    sums = np.bincount(number.ravel(), weights)
+    yield from zip(samples[first], sums.tolist(), strict=True)
 
 
 def name_cause(sample: np.void, into_c: np.ndarray, *, may_wait: bool = True) -> str:

@@ -103,7 +103,7 @@ def _find_rest(process: ProcessAccount) -> tuple[Place, Place] | None:
 
 def _find_host(process: ProcessAccount) -> Findings:
     host, iterations = process.host, max(1, process.marked)
-    each = host.wall / max(1, host.total) / iterations  # ns a sample
+    each = host.unit / iterations
     causes: Sums[str] = Sums()
     for (_, cause), count in host.spent.items():
         causes[cause] += count * each

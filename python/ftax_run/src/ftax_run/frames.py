@@ -15,25 +15,28 @@ from ftax_run.sampler import Code, Stack
 # By version, as they lie in memory, those that Python has specialised included.
 _INTO_C: dict[tuple[int, int], tuple[int, ...]] = {
     (3, 11): (
-        3, 11, 12, 15, 17, 22, 25, 26, 39, 49, 60, 61, 64, 66, 67, 68, 72, 73, 76, 80, 81, 92, 93,
-        95, 106, 107, 108, 113, 118, 122, 123, 142, 162, 164, 166, 168, 171,
+        3, 11, 12, 15, 17, 22, 25, 26, 39, 49, 52, 53, 60, 61, 64, 66, 67, 68, 72, 73, 76, 80, 81,
+        92, 93, 95, 106, 107, 108, 113, 118, 122, 123, 142, 155, 162, 164, 166, 168, 171,
     ),
     (3, 12): (
-        11, 12, 15, 25, 26, 27, 29, 34, 38, 39, 40, 44, 45, 46, 49, 60, 61, 68, 92, 93, 95, 106,
-        107, 108, 118, 122, 123, 142, 162, 164, 171, 241, 244,
+        11, 12, 15, 25, 26, 27, 29, 34, 38, 39, 40, 44, 45, 46, 49, 52, 53, 60, 61, 68, 92, 93, 95,
+        106, 107, 108, 118, 122, 123, 142, 155, 162, 164, 171, 241, 244,
     ),
     (3, 13): (
-        4, 5, 9, 19, 38, 39, 40, 41, 42, 43, 44, 45, 53, 54, 57, 58, 59, 68, 72, 75, 81, 82, 104,
-        108, 117, 165, 166, 167, 168, 172, 173, 174, 175, 176, 244, 245, 246,
+        1, 2, 4, 5, 9, 14, 15, 19, 38, 39, 40, 41, 42, 43, 44, 45, 53, 54, 57, 58, 59, 68, 72, 75,
+        81, 82, 104, 108, 117, 165, 166, 167, 168, 172, 173, 174, 175, 176, 244, 245, 246,
     ),
     (3, 14): (
-        1, 4, 8, 16, 37, 38, 39, 40, 41, 42, 43, 44, 52, 55, 56, 57, 66, 70, 73, 79, 80, 106, 110,
-        119, 146, 147, 148, 149, 152, 156, 157, 158, 159, 160, 250, 251, 252,
+        1, 4, 8, 12, 13, 16, 37, 38, 39, 40, 41, 42, 43, 44, 52, 55, 56, 57, 66, 70, 73, 79, 80,
+        106, 110, 119, 146, 147, 148, 149, 152, 156, 157, 158, 159, 160, 250, 251, 252,
     ),
 }  # fmt: skip
 _LIBRARY = re.compile(
     r"/(site|dist)-packages/|/lib/python3\.\d+/|/torchinductor_|^<frozen |^<string>$"
 )
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/[^/]+|^<string>$")
+_COMMAND = re.compile(r"/s?bin/[^/.]+$")  # a script that only calls a package's function
+_MOST_FRAMES = 200  # of a stack in a flame graph
 UNKNOWN = ("?", 0, "?")
 REST = ("other lines", 0, "")  # of those that are too many to be kept apart
 _SHIMS = ("<shim>", "__init__")  # files of frames that Python puts between a class and its __init__
@@ -81,11 +84,9 @@ class Places:
         self._lines = {key: item for key, item in self._lines.items() if key[0] > last_code}
 
     def find_users(self, stack: int) -> Place:
-        """The innermost line of the program itself; of a library where it has none."""
+        """The innermost line of the program itself; where it is all in a package, of that."""
         if stack not in self._users:
-            frames = self.list_frames(stack)
-            own = next((frame for frame in frames if is_users(frame[0])), None)
-            self._users[stack] = own or (frames[-1] if frames else UNKNOWN)
+            self._users[stack] = _find_own(self.list_frames(stack))
         return self._users[stack]
 
     def find_leaf(self, stack: int) -> Place:
@@ -93,8 +94,10 @@ class Places:
         return next(iter(self.list_frames(stack)), UNKNOWN)
 
     def list_outer(self, stack: int) -> tuple[Place, ...]:
-        """From the outermost."""
-        return tuple(reversed(self.list_frames(stack)))
+        """From the outermost; of a deep recursion without the middle."""
+        frames = tuple(reversed(self.list_frames(stack)))
+        half = _MOST_FRAMES // 2
+        return frames if len(frames) <= _MOST_FRAMES else (*frames[:half], REST, *frames[-half:])
 
     def list_frames(self, stack: int) -> tuple[Place, ...]:
         """From the innermost."""
@@ -110,6 +113,22 @@ class Places:
             place = (known.file, known.find_line(offset), known.name)
             self._lines[key] = self._same.setdefault(place, place)
         return self._lines[key]
+
+
+def _find_own(frames: tuple[Place, ...]) -> Place:
+    """The innermost of the user's, from the innermost. What is started by `-m`, `-c` or a package's
+    command has none: then of the package, or of the code, that the outermost is of."""
+    command = None
+    for frame in frames:
+        if is_users(frame[0]):
+            if not _COMMAND.search(frame[0]):
+                return frame
+            command = command or frame
+    packages = (_PACKAGE.search(file) for file, _, _ in reversed(frames))
+    if outermost := next(filter(None, packages), None):
+        package = outermost.group()
+        return next(frame for frame in frames if package in frame[0])
+    return command or (frames[-1] if frames else UNKNOWN)
 
 
 def name_place(place: Place) -> str:

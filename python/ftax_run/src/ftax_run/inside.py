@@ -93,6 +93,8 @@ def stand_in(
         code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     original.__kwdefaults__ = function.__kwdefaults__
+    name = "__annotate__" if hasattr(function, "__annotate__") else "__annotations__"  # from 3.14
+    setattr(original, name, getattr(function, name))
     called = make(original)
     calling = _call_a_constant.__code__
     constants = tuple(called if item == "count" else item for item in calling.co_consts)
@@ -178,14 +180,25 @@ class Marking(Looking):
             return
         self.stop()
         for function in find_functions(code):
-            function.__code__ = stand_in(function, self._mark)
+            self._mark_calls(function)
 
-    def _mark(self, original: types.FunctionType) -> Callable[..., Any]:
-        def mark(*args: Any, **kwargs: Any) -> Any:
-            with self.marks.iteration():
-                return original(*args, **kwargs)
+    def _mark_calls(self, function: types.FunctionType) -> None:
+        """Within a call the function is as it was, so that a recursion is no deeper."""
 
-        return mark
+        def make(original: types.FunctionType) -> Callable[..., Any]:
+            def mark(*args: Any, **kwargs: Any) -> Any:
+                function.__code__ = original.__code__
+                try:
+                    with self.marks.iteration():
+                        return original(*args, **kwargs)
+                finally:
+                    function.__code__ = standing
+
+            function.__dict__.setdefault("__wrapped__", original)  # for who asks for its signature
+            return mark
+
+        standing = stand_in(function, make)
+        function.__code__ = standing
 
 
 class Waiting(Looking):
@@ -317,7 +330,9 @@ class Waiting(Looking):
 
 if __name__ == "sitecustomize":
     hand_on(os.path.dirname(__file__))
-    if "resource_tracker" in " ".join(sys.orig_argv):  # of a program that is ended on purpose
+    if sys.hexversion < 0x030B0000:
+        pass  # its frames are not known either, which is said
+    elif "resource_tracker" in " ".join(sys.orig_argv):  # of a program that is ended on purpose
         warnings.filterwarnings("ignore", "resource_tracker: There appear to be")
     elif _ITERATION in os.environ:
         Marking(os.environ[_ITERATION]).begin()

@@ -1,6 +1,7 @@
 """Where the program itself says what an iteration is.
 
-`with ftax_run.iteration(): ...` costs nothing but a call when `ftax run` does not watch.
+`with ftax_run.iteration(): ...` costs nothing but a call when `ftax run` does not watch. One that
+begins while another has not ended, nested or in another thread, is a part of that one.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import array
 import atexit
 import os
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +26,7 @@ class iteration:
 
     def __enter__(self) -> None:
         if _FOLDER:
-            self._start = time.monotonic_ns()
+            self._start = time.monotonic_ns() if _open[0].acquire(blocking=False) else 0
 
     def __exit__(
         self,
@@ -32,15 +34,17 @@ class iteration:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if _FOLDER:
+        if _FOLDER and self._start and _open[0].locked():  # else it was forked meanwhile
             now = time.monotonic_ns()
-            _marks.extend((self._start, now))
+            _marks.extend((self._start, now, threading.get_native_id()))
+            _open[0].release()
             if now - _last_write[0] > _WRITE_EVERY_NS:
                 _write()
 
 
 _marks = array.array("Q")
 _last_write = [0]
+_open = [threading.Lock()]  # whether an iteration has begun
 
 
 def _write() -> None:
@@ -52,10 +56,16 @@ def _write() -> None:
         file.write(content)
 
 
+def _forget() -> None:
+    """In a child, what is its parent's."""
+    del _marks[:]
+    _open[0] = threading.Lock()
+
+
 if _FOLDER:
     from multiprocessing import util
 
     atexit.register(_write)
     # A forked worker of multiprocessing ends with its own finalizers and none of atexit's.
     util.register_after_fork(iteration, lambda _: util.Finalize(None, _write, exitpriority=0))
-    os.register_at_fork(after_in_child=lambda: _marks.__delitem__(slice(None)))
+    os.register_at_fork(after_in_child=_forget)

@@ -55,7 +55,7 @@ def find_python(pid: int) -> PythonProcess | None:
 
 def _check_numbers(pid: int) -> None:
     """Python notes the numbers of its threads, which have to be those that are seen from here."""
-    status = Path(f"/proc/{pid}/status").read_text()
+    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     numbers = status.partition("NSpid:")[2].partition("\n")[0].split()
     if len(numbers) > 1:
         raise UnknownPythonError(
@@ -67,7 +67,7 @@ def _check_numbers(pid: int) -> None:
 def explain_refusal(pid: int) -> str:
     """Why the system does not let a process be read, and what to do about it."""
     try:
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
         owner = os.stat(f"/proc/{pid}").st_uid
     except OSError:  # it has ended
         name, owner = "?", os.geteuid()
@@ -100,7 +100,8 @@ def _list_programs(pid: int) -> Iterator[tuple[Path, int]]:
     """The executable and libraries named after Python that are mapped, with their addresses."""
     executable = os.readlink(f"/proc/{pid}/exe")
     met = set()
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+    # As os.readlink has it, names may be any bytes.
+    for line in Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").split("\n")[:-1]:
         fields = line.split(maxsplit=5)
         name = fields[5] if len(fields) > 5 else ""
         if int(fields[2], 16) or name in met:

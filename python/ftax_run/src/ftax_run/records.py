@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from ftax_run.window import SUMS, TOTALS, Window
 
 SCHEMA = 6  # `ftax.records.store.SCHEMA_VERSION`
 KIND = "run"
+PREFIX = '{"ftax_schema":'
 _MOST_STACKS = 2000  # that are written
 _OF_HOST = ("spent", "leaves", "stacks")
 _VALUES = ("pid", "command", "problem", "rates", "lost", "recorded", "left_out", "marked",
@@ -26,6 +28,29 @@ def append(account: Account, path: Path) -> None:
     """Add a line with a run to a results file."""
     line = {"ftax_schema": SCHEMA, "kind": KIND, "record": to_record(account)}
     write_text(path, json.dumps(line, separators=(",", ":")) + "\n", mode="a")
+
+
+def check_output(path: Path, begins: str) -> None:
+    """Before minutes of watching: raises RunError if a file cannot be written, or is there and
+    begins as nothing that is written here does, such as the program itself."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise RunError(f"{path} cannot be written: there is no folder {path.parent}")
+    try:
+        if not path.exists():
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise RunError(f"{path} cannot be written: its folder may not be written to")
+        elif path.is_file():
+            with path.open("r+b") as file:
+                found = file.read(len(begins))
+            if found not in (b"", begins.encode()):
+                raise RunError(
+                    f"{path} is there and is nothing that ftax wrote: name a file that is not there"
+                )
+        elif path.is_dir():
+            raise RunError(f"{path} is a folder: name a file in it")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def write_text(path: Path, text: str, mode: Literal["w", "a"] = "w") -> None:
@@ -84,7 +109,8 @@ def to_record(account: Account) -> dict[str, object]:
     return {
         "command": account.command, "exit_code": account.exit_code, "samples": account.samples,
         "sample_us": account.sample_us, "torn": account.torn, "lost": account.lost,
-        "processes": processes, "places": [list(place) for place in places],
+        "problem": account.problem, "processes": processes,
+        "places": [list(place) for place in places],
     }  # fmt: skip
 
 
@@ -129,5 +155,5 @@ def from_record(record: Mapping[str, Any]) -> Account:
         processes.append(ProcessAccount(**values, windows=windows, host=host, timeline=timeline))
     return Account(
         record["command"], record["exit_code"], record["samples"], record["sample_us"],
-        record["torn"], record["lost"], processes,
+        record["torn"], record["lost"], processes, record.get("problem", ""),
     )  # fmt: skip

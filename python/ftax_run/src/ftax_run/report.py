@@ -6,6 +6,7 @@ from ftax_run.account import Account, ProcessAccount
 from ftax_run.causes import BLOCKED, CAUSES, GAP, OF_THE_DEVICE, WAIT
 from ftax_run.findings import Findings, Line, find
 from ftax_run.frames import Place, name_place
+from ftax_run.sums import Sums
 from ftax_run.window import Window
 
 _LEAST_IDLE = 0.25  # of the time, of a device that the host bounds
@@ -27,7 +28,7 @@ def describe(account: Account) -> list[str]:
 
 def describe_nothing(account: Account) -> list[str]:
     """Why there is nothing to report."""
-    problems = [item.problem for item in account.processes if item.problem]
+    problems = _list_problems(account)
     return problems or [
         "Nothing was seen: no process ran a Python that has its symbols, and none used a GPU"
     ]
@@ -62,27 +63,31 @@ def name_verdict(window: Window) -> str:
 
 def make_verdict(account: Account) -> dict[str, object]:
     """For scripts: the sentence, and times in microseconds of an iteration, or of all where none
-    was found."""
+    was found; of exposed idle, or where no device was seen of the main thread."""
     process = account.find_main()
-    if process is None or not process.windows:
-        return {"verdict": "no device", "exit_code": account.exit_code}
+    if process is None:
+        problems = _list_problems(account)
+        return {"verdict": "no device", "exit_code": account.exit_code, "problems": problems}
     found = find(process)
-    sentence = name_verdict(process.correct()[0])
+    sentence = name_finding(process)
+    times = found.causes.scale(1e-3)
+    kind = "time_us" if found.busy is None else "idle_us"
     return {
-        "verdict": sentence.partition(":")[0],
+        "verdict": "no device" if found.busy is None else sentence.partition(":")[0],
         "sentence": sentence,
         "exit_code": account.exit_code,
         "iterations": found.iterations,
         "wall_us": found.wall / 1e3,
-        "busy_us": (found.busy or 0.0) / 1e3,
-        "idle_us": found.causes.scale(1e-3),
+        **({} if found.busy is None else {"busy_us": found.busy / 1e3}),
+        kind: times,
         "lines": [
-            {"file": file, "line": number, "function": name, "idle_us": line.time / 1e3}
+            {"file": file, "line": number, "function": name, kind: line.time / 1e3}
             for line in found.lines[:_MOST_LINES]
             for file, number, name in [line.place]
         ],
-        "work": found.work,
+        **({} if found.busy is None else {"work": found.work}),
         "recording_cost": found.cost,
+        "problems": _list_problems(account),
     }
 
 
@@ -167,7 +172,10 @@ def describe_recording(found: Findings) -> list[str]:
 
 
 def _describe_others(account: Account, main: ProcessAccount) -> list[str]:
-    """Other processes whose device worked, a line each, and who of all was late."""
+    """Other processes whose device worked, a line each, and who of all was late; without a device
+    all others, those of one command in one line."""
+    if not main.windows:
+        return _describe_host_processes([item for item in account.processes if item is not main])
     working = [item for item in account.processes if item.windows]
     others = [item for item in working if item is not main]
     lines = ["", "Other processes with a device"] if others else []
@@ -183,6 +191,28 @@ def _describe_others(account: Account, main: ProcessAccount) -> list[str]:
             "waits for its turn"
         )
     return lines + name_late(working)
+
+
+def _describe_host_processes(processes: list[ProcessAccount]) -> list[str]:
+    """Those that took most time first."""
+    alike: dict[str, list[ProcessAccount]] = {}
+    for item in processes:
+        if item.host.total:
+            alike.setdefault(item.command, []).append(item)
+    times = Sums({name: sum(item.host.wall for item in each) for name, each in alike.items()})
+    lines = ["", "Other processes"] if times else []
+    for name, time in times.list_largest(_MOST_OTHERS):
+        busy, spent = 0.0, Sums[Place]()
+        for item in alike[name]:
+            busy += item.host.wall * item.host.busy
+            spent.add(item.host.sum_lines())
+        (most, _), *_ = spent.list_largest(1)
+        count = f"{len(alike[name])} x " if len(alike[name]) > 1 else ""
+        lines.append(
+            f"  {count}{name}: {_time(time)}, {100 * busy / max(1, time):.0f} % of it busy; most "
+            f"at {name_place(most)}"
+        )
+    return lines
 
 
 def name_late(processes: list[ProcessAccount]) -> list[str]:
@@ -216,8 +246,13 @@ def describe_limits(account: Account) -> list[str]:
             "Towards the end no launch was recorded: the program gave its device no work any more, "
             "or a profiler in it took the records (torch.profiler does)"
         )
-    problems = dict.fromkeys(item.problem for item in account.processes if item.problem)
-    return lines + list(problems)[:3]
+    return lines + _list_problems(account)[:3]
+
+
+def _list_problems(account: Account) -> list[str]:
+    """Of who watched, and of processes, each once."""
+    problems = (account.problem, *(item.problem for item in account.processes))
+    return list(dict.fromkeys(filter(None, problems)))
 
 
 def _time(ns: float) -> str:

@@ -110,10 +110,10 @@ class Sampler:
         self._library.ftax_sampler_stop.argtypes = [ctypes.c_void_p]
         self._library.ftax_sampler_stop.restype = None
         self._handle: int | None = None
-        self._period_ns = round(1e9 / rate)
+        self.period_ns = round(1e9 / rate)
 
     def __enter__(self) -> Self:
-        self._handle = self._library.ftax_sampler_start(self._period_ns)
+        self._handle = self._library.ftax_sampler_start(self.period_ns)
         return self
 
     def __exit__(

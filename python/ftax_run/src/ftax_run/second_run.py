@@ -42,11 +42,12 @@ def measure(
     folder = Path(tempfile.mkdtemp(prefix="ftax-run-"))
     try:
         environment = _prepare(folder, targets, path, plan)
-        # Its output has been seen, and its input is used up; errors are shown.
-        program = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        with pass_signals(program):
+        with pass_signals() as pass_to:
+            # Its output has been seen, and its input is used up; errors are shown.
+            program = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
+            pass_to(program)
             while program.poll() is None:
                 if _is_over(folder):
                     _end_all(program.pid, _find_measured(folder))

@@ -4,6 +4,7 @@ and what was read is dropped, so that an hour takes no more memory than a minute
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ import numpy as np
 from ftax_run import activities
 from ftax_run.account import Account, HostTime, ProcessAccount
 from ftax_run.activities import ActivityReader, MarkReader
-from ftax_run.causes import Others, group_alike, name_cause
+from ftax_run.causes import STOPPED, Others, group_alike, name_cause, weigh
 from ftax_run.errors import UnknownPythonError
 from ftax_run.frames import REST, Place, Places, make_table
 from ftax_run.launch import list_processes, read_identity, uses_gpu
@@ -32,6 +33,7 @@ _ASK_EVERY = 100  # polls, whether a process uses a GPU that nothing is recorded
 _KEEP_NS = 3_000_000_000  # of samples, for the next window
 _WAIT_NS = 10_000_000_000  # of samples, for an iteration that has not ended
 _WARM_UP_NS = 2e9  # of what was recorded of one kind of iteration, at most
+_MOST_GAP_NS = 100_000_000  # that one sample stands for
 _TRIES = 100  # polls in which a new process may become Python
 _MOST_WAITING = 1 << 20  # samples of an iteration that has not ended
 _MOST_KINDS = 32  # of iterations that are kept apart
@@ -56,7 +58,7 @@ class Process:
     reader: ActivityReader | None = None
     last_window: Recorded | None = None
     marks: MarkReader | None = None
-    first_ns: int = 0
+    last_ns: dict[int, int] = field(default_factory=dict)  # of samples, by thread
     indices: list[int] = field(default_factory=list)  # by which the sampler names it
     uses_gpu: bool = False  # which was asked while no driver had written anything
 
@@ -190,8 +192,8 @@ class Watcher:
             oldest = self._find_oldest(int(news.samples["time_ns"][-1]))
             kept = (piece for piece in self._recent if piece["time_ns"][-1] > oldest)
             self._recent = [*kept, news.samples]
-        for path in self._folder.iterdir():
-            pid = int(re.split(r"[-.]", path.name)[0])
+        for name in self._list_files():
+            path, pid = self._folder / name, int(re.split(r"[-.]", name)[0])
             process = self._processes.setdefault(pid, Process(ProcessAccount(pid)))
             if path.suffix == ".activity" and process.reader is None:
                 process.reader = ActivityReader(path)
@@ -203,6 +205,11 @@ class Watcher:
             elif process.indices:
                 process.samples.append(_select(news.samples, process))
                 self._book_host(process)
+
+    def _list_files(self) -> list[str]:
+        with suppress(FileNotFoundError):  # the program has emptied its TMPDIR
+            return os.listdir(self._folder)
+        return []
 
     def _find_oldest(self, newest: int) -> int:
         """The time before which no sample is asked for any more."""
@@ -265,37 +272,40 @@ class Watcher:
         return chosen
 
     def _book_host(self, process: Process) -> None:
-        """Of a program without a device, where its main thread is: in the iterations that it marks,
-        or all the time."""
+        """Of a program without a device, where its main thread is; where it marks iterations, the
+        threads that are in one."""
         samples = np.concatenate(process.samples)
         process.samples = []
-        account = process.account
-        spans = process.marks.read() if process.marks else np.empty((0, 2), dtype=np.int64)
+        account, marks = process.account, process.marks
+        spans = np.empty((0, 3), dtype=np.int64) if marks is None else marks.read()
         if len(spans) and not account.marked:
             account.host = HostTime()  # what came before the first iteration is left out
         account.add_marks(spans)
-        if process.marks and account.marked:
+        if marks is not None and account.marked:
+            waits = samples["time_ns"] >= marks.last_end
+            process.samples = [samples[waits][-_MOST_WAITING:]]
+            samples = samples[~waits]
+        weights = weigh(samples, process.last_ns, max(_MOST_GAP_NS, 3 * self._sampler.period_ns))
+        if marks is not None and account.marked:
             account.host.wall += float((spans[:, 1] - spans[:, 0]).sum())
-            later = samples[samples["time_ns"] >= process.marks.last_end]
-            process.samples = [later[-_MOST_WAITING:]]
-            samples = samples[process.marks.find_inside(samples["time_ns"])]
-        elif len(samples):
-            process.first_ns = process.first_ns or int(samples["time_ns"][0])
-            account.host.wall = float(samples["time_ns"][-1] - process.first_ns)
-        if len(samples):
+            chosen = marks.find_inside(samples["time_ns"], samples["thread"])
+        else:
+            chosen = (samples["thread"] == account.pid) & ~np.isin(samples["state"], STOPPED)
+            account.host.wall += float(weights[chosen].sum())
+        if chosen.any():
             near = self._list_samples(int(samples["time_ns"][0]), int(samples["time_ns"][-1]) + 1)
-            own = samples[samples["thread"] == account.pid]
-            self._add_host(account.host, own, process.into_c, Others(near, self.places))
+            self._add_host(process, samples[chosen], weights[chosen], Others(near, self.places))
 
     def _add_host(
-        self, host: HostTime, samples: np.ndarray, into_c: np.ndarray, others: Others
+        self, process: Process, samples: np.ndarray, weights: np.ndarray, others: Others
     ) -> None:
+        host, into_c = process.account.host, process.into_c
         host.total += len(samples)
-        for sample, count in group_alike(samples):
+        for sample, weight in group_alike(samples, weights):
             cause = name_cause(sample, into_c)
             stacks = others.list_late(sample, cause)
             for stack in stacks:
-                line, share = self.places.find_users(stack), count / len(stacks)
+                line, share = self.places.find_users(stack), weight / len(stacks)
                 host.spent[line, cause] += share
                 host.leaves[line, self.places.find_leaf(stack)] += share
                 host.stacks[self.places.list_outer(stack)] += share
