@@ -15,6 +15,8 @@
 namespace ftax::sampler {
 namespace {
 
+constexpr uint64_t kTag = 3;  // of a reference to code, from 3.14
+constexpr uint32_t kVariableSize = 16;  // of an object that is as long as it says
 constexpr size_t kMostThreads = 4096;
 constexpr int kTries = 8;
 constexpr size_t kMostFrames = 10'000;
@@ -146,9 +148,10 @@ bool Stacks::lists_the_same() {
   return next == 0;
 }
 
-// A stack is read twice, and what both readings have in common, from the outermost frame, counts:
-// the program runs on meanwhile, so a single reading may mix two moments. So does the frame below
-// that if it is of the same function in both, and has only gone on. A thread that slept at its last
+// The program runs on while it is read, so a reading may mix two moments. It counts if the
+// innermost frame is the same before and after. Else a second one follows, and what both have in
+// common, from the outermost frame, counts; so does the frame below that if it is of the same
+// function in both, and has only gone on. A thread that slept at its last
 // sample and has had no CPU since stands where it stood: most threads of a program wait all the
 // time, and reading them costs as much as reading one that runs.
 void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news) {
@@ -171,16 +174,19 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
     if (!copy_stack(thread, frame)) continue;
     if (frame == 0) return;  // it is in no Python
     if (!walk(frame)) continue;
-    const std::vector<Place> first = places_;
-    if (!copy_stack(thread, frame)) continue;
-    if (frame == 0) return;
-    if (!walk(frame)) continue;
-    auto [end, other] =
-        std::mismatch(places_.rbegin(), places_.rend(), first.rbegin(), first.rend());
-    const bool has_changed = end != places_.rend() || other != first.rend();
-    if (end != places_.rend() && other != first.rend() && end->code == other->code) ++end;
-    if (end == places_.rbegin()) continue;
-    places_.erase(places_.begin(), end.base());
+    bool has_changed = !has_stood_ || (reads_beside_ && !still_stands(thread, frame));
+    if (has_changed) {
+      const std::vector<Place> first = places_;
+      if (!copy_stack(thread, frame)) continue;
+      if (frame == 0) return;
+      if (!walk(frame)) continue;
+      auto [end, other] =
+          std::mismatch(places_.rbegin(), places_.rend(), first.rbegin(), first.rend());
+      has_changed = end != places_.rend() || other != first.rend();
+      if (end != places_.rend() && other != first.rend() && end->code == other->code) ++end;
+      if (end == places_.rbegin()) continue;
+      places_.erase(places_.begin(), end.base());
+    }
     Sample sample{.time_ns = begin,
                   .process = index_,
                   .thread = id,
@@ -201,15 +207,30 @@ void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& ne
   ++news.torn;
 }
 
-// Collects the code and the instruction of each frame, from the innermost.
+// Whether a thread's innermost frame is the one that was read, and of the same function.
+bool Stacks::still_stands(uint64_t thread, uint64_t frame) {
+  uint64_t now = 0;
+  if (!memory_.read(thread + layout_.thread_frame, now)) return false;
+  if (layout_.cframe_frame >= 0 &&
+      !memory_.read(now + static_cast<uint64_t>(layout_.cframe_frame), now)) {
+    return false;
+  }
+  uint64_t code = 0;
+  return now == frame && memory_.read(now + layout_.frame_code, code) &&
+         (code & ~kTag) == places_.front().code;
+}
+
+// Collects the code and the instruction of each frame, from the innermost. What was read of a stack
+// that changes may be a circle.
 bool Stacks::walk(uint64_t frame) {
   constexpr int8_t kOwnedByGenerator = 1;
-  constexpr uint64_t kTag = 3;  // of a reference, from 3.14
   std::array<char, 256> own{};
   places_.clear();
   int8_t owner = 0;
+  uint64_t met = 0;  // at a depth that is a power of two
   for (size_t depth = 0; frame != 0; ++depth) {
-    if (depth == kMostFrames) return false;
+    if (depth == kMostFrames || frame == met) return false;
+    if ((depth & (depth + 1)) == 0) met = frame;
     const char* found = find_frame(frame, own);
     if (found == nullptr) return false;
     owner = read_at<int8_t>(found, layout_.frame_owner);
@@ -229,8 +250,9 @@ bool Stacks::number(Numbers& numbers, News& news, Sample& sample) {
   key.reserve(places_.size());
   for (const Place& place : places_) {
     const uint64_t offset = place.instruction - (place.code + layout_.code_bytes);
-    if (offset >= (1U << 28U)) return false;
-    key.push_back(uint64_t{codes_.at(place.code).number} << 32U | offset);
+    const KnownCode& known = codes_.at(place.code);
+    if (offset >= known.code.bytes) return false;  // of another moment than its code
+    key.push_back(uint64_t{known.number} << 32U | offset);
   }
   auto [found, is_new] = stacks_.try_emplace(std::move(key), 0);
   if (is_new) {
@@ -248,7 +270,8 @@ bool Stacks::number(Numbers& numbers, News& news, Sample& sample) {
 }
 
 // Its innermost frame, and its blocks of memory, each in one read so that frames that belong
-// together are of one moment. A thread that is gone has no frame. False if a block is gone.
+// together are of one moment; whether the innermost frame is the same at the end of the first.
+// A thread that is gone has no frame. False if a block is gone.
 bool Stacks::copy_stack(uint64_t thread, uint64_t& frame) {
   std::vector<char> head(thread_bytes_);
   chunks_.clear();
@@ -262,8 +285,11 @@ bool Stacks::copy_stack(uint64_t thread, uint64_t& frame) {
   const bool has_chunk = address != 0 && bytes >= sizeof(ChunkHead) && bytes <= kMostChunk;
   std::vector<iovec> to;
   std::vector<iovec> from;
+  const uint64_t points_at = layout_.cframe_frame >= 0
+                                 ? frame + static_cast<uint64_t>(layout_.cframe_frame)
+                                 : thread + layout_.thread_frame;
   if (layout_.cframe_frame >= 0) {
-    from.push_back(make_piece(frame + static_cast<uint64_t>(layout_.cframe_frame), sizeof frame));
+    from.push_back(make_piece(points_at, sizeof frame));
     to.push_back({&frame, sizeof frame});
   }
   if (has_chunk) {
@@ -271,7 +297,12 @@ bool Stacks::copy_stack(uint64_t thread, uint64_t& frame) {
     from.push_back(make_piece(address, bytes));
     to.push_back({copies_[0].data(), bytes});
   }
+  uint64_t again = 0;
+  from.push_back(make_piece(points_at, sizeof again));
+  to.push_back({&again, sizeof again});
   if (!memory_.read_many(to, from)) return false;
+  has_stood_ = again == frame;
+  reads_beside_ = false;
   if (has_chunk) copy_others(address, bytes);
   return true;
 }
@@ -284,7 +315,9 @@ void Stacks::copy_others(uint64_t address, size_t bytes) {
     ChunkHead head{};
     std::memcpy(&head, copy.data(), sizeof(head));
     address = head.previous;
-    if (address == 0 || count + 1 == kMostChunks || !memory_.read(address, head)) return;
+    if (address == 0 || count + 1 == kMostChunks) return;
+    reads_beside_ = true;
+    if (!memory_.read(address, head)) return;
     bytes = sizeof(ChunkHead) + (head.top * sizeof(uint64_t));
     if (bytes < sizeof(ChunkHead) || bytes > kMostChunk) return;
     copies_[count + 1].resize(bytes);
@@ -323,6 +356,7 @@ const char* Stacks::find_frame(uint64_t address, std::array<char, 256>& own) {
       return chunk.content + (address - chunk.address);
     }
   }
+  reads_beside_ = true;
   return size <= own.size() && memory_.read(address, own.data(), size) ? own.data() : nullptr;
 }
 
@@ -360,6 +394,7 @@ bool Stacks::parse_code(const char* head, Code& code) const {
   code = {.filename = read_at<uint64_t>(head, layout_.code_filename),
           .qualname = read_at<uint64_t>(head, layout_.code_qualname),
           .line_table = read_at<uint64_t>(head, layout_.code_line_table),
+          .bytes = 2 * read_at<uint64_t>(head, kVariableSize),
           .first_line = read_at<int32_t>(head, layout_.code_first_line)};
   return references > 0 && references < (uint64_t{1} << 32U) &&
          read_at<uint64_t>(head, layout_.object_type) == code_type_;

@@ -70,6 +70,7 @@ class Stacks {
  private:
   struct Code {
     uint64_t filename, qualname, line_table;
+    uint64_t bytes;  // of its instructions
     int32_t first_line;
     bool operator==(const Code&) const = default;
   };
@@ -106,6 +107,7 @@ class Stacks {
   void take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news);
   bool copy_stack(uint64_t thread, uint64_t& frame);
   void copy_others(uint64_t address, size_t bytes);
+  bool still_stands(uint64_t thread, uint64_t frame);
   bool walk(uint64_t frame);
   bool list_threads();
   bool lists_the_same();
@@ -131,6 +133,8 @@ class Stacks {
   std::unordered_map<int32_t, Thread> threads_;
   std::vector<std::pair<uint64_t, int32_t>> listed_;  // address of the state, and id, of threads
   std::vector<Chunk> chunks_;
+  bool has_stood_ = false;     // whether the first was read while the innermost frame was one
+  bool reads_beside_ = false;  // whether anything was read after it
   std::array<std::vector<char>, kMostChunks> copies_;  // of chunks of another process
   std::vector<Place> places_;  // of the stack that is being read, from the innermost frame
 };

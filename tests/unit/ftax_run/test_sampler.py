@@ -586,7 +586,33 @@ def test_stacks_that_change_are_never_mixed(python: str, launch: Launch, look: L
         )
         if not right:
             wrong[tuple((name, line) for _, line, name in frames)] += 1
-    assert wrong.total() <= 0.03 * len(seen.samples), wrong.most_common(5)
+    assert wrong.total() <= 0.05 * len(seen.samples), wrong.most_common(5)
+
+
+SHORT_FUNCTIONS = """
+import time
+def work():
+    for _ in range(300): pass
+def other():
+    for _ in range(300): pass
+def main():
+    while True:
+        work()
+        other()
+print("ready", flush=True)
+main()
+"""
+
+
+@pytest.mark.timing
+def test_functions_of_microseconds_have_their_time(
+    python: str, launch: Launch, look: Look
+) -> None:
+    program = launch(python, SHORT_FUNCTIONS)
+    seen = look([program.pid], seconds=1.0)
+    names = Counter(seen.list_names(stack)[-1] for stack in seen.samples["stack"].tolist())
+    assert names["main"] < 0.2 * names.total(), names
+    assert names["work"] / names["other"] == pytest.approx(1, abs=0.3), names
 
 
 SHORT_GENERATORS = """
