@@ -15,7 +15,8 @@
 namespace ftax::sampler {
 namespace {
 
-constexpr uint64_t kTag = 3;  // of a reference to code, from 3.14
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kTag = 3;            // of a reference to code, from 3.14
 constexpr uint32_t kVariableSize = 16;  // of an object that is as long as it says
 constexpr size_t kMostThreads = 4096;
 constexpr int kTries = 8;
@@ -235,6 +236,7 @@ bool Stacks::walk(uint64_t frame) {
     if (found == nullptr) return false;
     owner = read_at<int8_t>(found, layout_.frame_owner);
     if (layout_.owned_by_c < 0 || owner < layout_.owned_by_c) {
+      reads_beside_ = reads_beside_ || found == own.data();
       places_.push_back({.code = read_at<uint64_t>(found, layout_.frame_code) & ~kTag,
                          .instruction = read_at<uint64_t>(found, layout_.frame_instruction)});
     }
@@ -281,17 +283,14 @@ bool Stacks::copy_stack(uint64_t thread, uint64_t& frame) {
   if (frame == 0) return true;
   const auto address = read_at<uint64_t>(head.data(), layout_.thread_chunk);
   const auto top = read_at<uint64_t>(head.data(), layout_.thread_chunk + 8);
-  const size_t bytes = top > address ? top - address : 0;
+  // A call may be made before it is copied: all of the last page.
+  const size_t bytes = top > address ? ((top | (kPage - 1)) + 1) - address : 0;
   const bool has_chunk = address != 0 && bytes >= sizeof(ChunkHead) && bytes <= kMostChunk;
-  std::vector<iovec> to;
-  std::vector<iovec> from;
   const uint64_t points_at = layout_.cframe_frame >= 0
                                  ? frame + static_cast<uint64_t>(layout_.cframe_frame)
                                  : thread + layout_.thread_frame;
-  if (layout_.cframe_frame >= 0) {
-    from.push_back(make_piece(points_at, sizeof frame));
-    to.push_back({&frame, sizeof frame});
-  }
+  std::vector<iovec> to{{&frame, sizeof frame}};
+  std::vector<iovec> from{make_piece(points_at, sizeof frame)};
   if (has_chunk) {
     copies_[0].resize(bytes);
     from.push_back(make_piece(address, bytes));
@@ -356,7 +355,6 @@ const char* Stacks::find_frame(uint64_t address, std::array<char, 256>& own) {
       return chunk.content + (address - chunk.address);
     }
   }
-  reads_beside_ = true;
   return size <= own.size() && memory_.read(address, own.data(), size) ? own.data() : nullptr;
 }
 
