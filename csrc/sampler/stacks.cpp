@@ -453,14 +453,16 @@ Stacks::Runs Stacks::read_runs(int32_t id, Thread& thread) const {
   return {.time_ns = time_ns, .count = std::strtoull(end, nullptr, 10)};
 }
 
-// '?' where it is not known. The call that a thread is in is read faster than its state.
+// '?' where it is not known. The call that a thread is in is asked for only where it sleeps: for
+// one that is about to, as in a page fault, the system waits for some milliseconds.
 char Stacks::read_state(int32_t id, Thread& thread) const {
-  const Text call = read_of_thread(pid_, id, "syscall", thread.call);
-  if (std::string_view(call.data()).starts_with("running")) return 'R';
   const Text text = read_of_thread(pid_, id, "stat", thread.state);
   const char* end = std::strrchr(text.data(), ')');  // of its name, which may hold anything
   const char letter = end != nullptr && end[1] != '\0' && end[2] != '\0' ? end[2] : '?';
-  return letter == 'S' && is_for_gil(call.data()) ? 'G' : letter;
+  if (letter != 'S') return letter;
+  const Text call = read_of_thread(pid_, id, "syscall", thread.call);
+  if (std::string_view(call.data()).starts_with("running")) return 'R';
+  return is_for_gil(call.data()) ? 'G' : letter;
 }
 
 // Whether a call sleeps in a futex that lies in Python's own state, as only its lock does: other
