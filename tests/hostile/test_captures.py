@@ -39,6 +39,7 @@ def test_the_table_is_long() -> None:
     assert len(TABLE) >= 60
 
 
+@pytest.mark.filterwarnings("ignore:replays of the capture of")
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_silently_wrong(case: Case) -> None:
     expected = play(case.make(), None)

@@ -30,7 +30,7 @@ from ftax.captures.followed import FollowedProgram
 from ftax.captures.guards import Wraps
 from ftax.captures.kinds import CallKind
 from ftax.captures.ledger import CaptureStats, Clock, Ledger
-from ftax.captures.notices import Explanation, Notices, explain
+from ftax.captures.notices import Explanation, Notices, describe_acts, explain
 from ftax.captures.options import Options
 from ftax.captures.program import Program, ValueChanged
 from ftax.captures.recordings import Recordings, this_thread
@@ -415,6 +415,12 @@ class Captured(Wraps, StandIn):
         if not isinstance(calls, int) or isinstance(calls, bool) or calls < 0:
             raise InvalidArgumentError(f"calls is {calls!r}; give how many to compare, 0 or more")
         self._audits_left = calls
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What calls print, write, send or wait for beside their work, in a warning's words."""
+        acts = [act for program in self._recordings.programs for act in program.executed.acts]
+        return describe_acts(self.name, tuple(dict.fromkeys(acts)))
 
     def explain(self) -> Explanation:
         """What is compared before each call, and what is taken as fixed."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Unpack
 
 import torch
@@ -170,7 +172,7 @@ def prepare_capture(workspace: Workspace, host: Host) -> Candidate:
     """The model or step, captured. Raises what `ftax.capture` raises."""
     loaded = workspace.loaded
     start = time.perf_counter()
-    with loaded.guard():
+    with loaded.guard(), _without_warnings():
         if loaded.step is not None:
             step = loaded.step.step
             captured = capture(step, **_find_keywords(step.function))
@@ -182,6 +184,14 @@ def prepare_capture(workspace: Workspace, host: Host) -> Candidate:
                 **_find_keywords(loaded.module),
             )
     return _make(workspace, "capture", captured, start)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """The row has those of what is left out."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="replays of the capture of")
+        yield
 
 
 def _find_keywords(what: Callable[..., Any]) -> dict[str, Any]:
@@ -196,7 +206,7 @@ def prepare_compile_capture(workspace: Workspace, host: Host) -> Candidate:
     loaded = workspace.loaded
     compilation = find_compilation(workspace)
     start = time.perf_counter()
-    with loaded.guard():
+    with loaded.guard(), _without_warnings():
         captured = capture(
             compilation.module,
             (loaded.args, dict(loaded.kwargs)),
@@ -222,5 +232,5 @@ def _make(workspace: Workspace, runtime: str, captured: Captured, start: float) 
             made_seconds=time.perf_counter() - start,
             details={"memory_bytes": captured.memory_bytes},
         ),
-        warnings=loaded.warnings,
+        warnings=(*loaded.warnings, *captured.left_out),
     )

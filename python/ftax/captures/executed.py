@@ -33,6 +33,13 @@ _CHANGING = frozenset(
         *("uuid", "_secrets", "_datetime", "datetime", "select", "_thread"),
     )
 )
+# Of them what acts on the world, or waits.
+_ACTING = frozenset(
+    (
+        *("print", "input", "open", "write", "writelines", "sleep", "system", "remove", "unlink"),
+        *("send", "sendall", "sendto", "sendmsg", "connect", "mkdir", "rename", "replace"),
+    )
+)
 # What torch and Python know and no operator call tells of.
 _ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_seed"))
 _SEEDING = frozenset(("manual_seed", "seed"))
@@ -94,6 +101,12 @@ class Executed:
     askers: tuple[CodeType, ...] = ()
     printing: tuple[Printing, ...] = ()
     text: str = ""
+
+    @property
+    def acts(self) -> tuple[str, ...]:
+        """What was printed, written, sent or waited for, "builtins.print in model.py:12"."""
+        named = ((item, item.partition(" in ")[0].rpartition(".")[2]) for item in self.changing)
+        return tuple(item for item, name in named if name in _ACTING)
 
     @property
     def names_random(self) -> bool:

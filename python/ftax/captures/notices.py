@@ -14,7 +14,7 @@ from ftax.captures.program import Program
 from ftax.errors import say_count
 
 # Python modules through which a call passes before it warns.
-_PASSED = tuple(f"ftax.captures.{name}" for name in ("captured", "notices", "recordings"))
+_PASSED = tuple(f"ftax.captures.{name}" for name in ("captured", "entry", "notices", "recordings"))
 
 _FEW = 12  # lines of a list that is printed
 _ALWAYS_FROZEN = (
@@ -49,6 +49,11 @@ class Notices:
     def tell_threads(self, error: Exception) -> None:
         """Other threads live, beside which nothing is recorded."""
         self._warn("threads", f"{error}: it is called as it is; record it by fast.warm([...])")
+
+    def tell_acts(self, acts: Sequence[str]) -> None:
+        """What the call does beside its results, which replays leave out."""
+        for text in describe_acts(self._name, acts):
+            self._warn("acts", text)
 
     def tell_new(self, kind: CallKind, count: int) -> None:
         """Of ``count`` calls none was like one before."""
@@ -121,6 +126,16 @@ class Notices:
         while frame.f_back is not None and frame.f_globals.get("__name__") in _PASSED:
             depth, frame = depth + 1, frame.f_back
         warnings.warn(text, stacklevel=depth)
+
+
+def describe_acts(name: str, acts: Sequence[str]) -> tuple[str, ...]:
+    """The warning of calls that ``name`` makes beside its work; none without any."""
+    more = f" and {len(acts) - 1} more" if len(acts) > 1 else ""
+    return tuple(
+        f"replays of the capture of {name} do not print, write, send or wait as {name} does "
+        f"({first}{more}): do that outside of what is captured"
+        for first in acts[:1]
+    )
 
 
 def _name_way(place: str) -> str:

@@ -154,6 +154,7 @@ class Recordings:
             program = record_program(self._function, args, kwargs, request)
         if isinstance(program, FollowedProgram):
             program.find_backward = self._find_backward
+        self._notices.tell_acts(program.executed.acts)
         if program.groups:
             program.schedule.check_first()  # no other rank took part in its recording
         if not program.unsettled and (changed := program.state.find_change()):

@@ -352,6 +352,7 @@ def test_a_call_is_recorded_while_other_threads_work(no_grad: None):
         thread.join()
 
 
+@pytest.mark.filterwarnings("ignore:replays of the capture of")
 def test_a_call_that_would_be_recorded_does_not_wait_for_who_records_it_too(no_grad: None):
     inner = ftax.capture(make_model(), torch.randn(2, 8))
     begun = threading.Event()

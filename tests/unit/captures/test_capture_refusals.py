@@ -1,6 +1,11 @@
 """What `ftax.capture` refuses, bakes in, or hands to the original, and in which words."""
 
+import io
+import logging
+import os
 import random
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -104,9 +109,42 @@ def test_what_is_not_done_again_is_listed(no_grad: None, capsys: pytest.CaptureF
         print("hello")
         return x + 1
 
-    frozen = ftax.capture(run, torch.ones(2)).explain().programs[0].frozen
+    with pytest.warns(UserWarning, match="replays of the capture of run do not print"):
+        frozen = ftax.capture(run, torch.ones(2)).explain().programs[0].frozen
     assert any("print in test_capture_refusals.py" in item for item in frozen)
     assert "hello" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        (lambda file: print("hello", file=file), "builtins.print"),
+        (lambda file: file.write("x"), "StringIO.write|_io.write"),
+        (lambda file: logging.getLogger("ftax.test").warning("hello"), "write"),
+        (lambda file: time.sleep(0.0), "time.sleep"),
+        (lambda file: open(os.devnull).close(), "open"),
+        (lambda file: (time.perf_counter(), file.getvalue(), logging.debug("x")), ""),
+    ],
+    ids=["print", "write", "log", "sleep", "open", "read"],
+)
+def test_what_replays_leave_out_is_told_once(
+    no_grad: None, recwarn: pytest.WarningsRecorder, act: Callable[[io.StringIO], object], told: str
+):
+    file = io.StringIO()
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        act(file)
+        return x + 1
+
+    captured = ftax.capture(run, torch.ones(2), on_miss="raise")
+    captured.warm([torch.ones(3)])
+    assert_same(captured, run, torch.ones(2))
+    texts = [str(item.message) for item in recwarn if "replays of" in str(item.message)]
+    assert len(texts) == len(captured.left_out) == bool(told)
+    if told:
+        assert re.search(rf"\(([\w.]*)({told}) in test_capture_refusals.py:\d+", texts[0])
+        (warning,) = [item for item in recwarn if "replays of" in str(item.message)]
+        assert warning.filename == __file__
 
 
 def test_what_changes_python_is_refused(no_grad: None):

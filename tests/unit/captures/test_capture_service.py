@@ -264,6 +264,7 @@ def test_what_does_not_fit_again_and_again_is_compared_seldom(no_grad: None, tic
     assert fast.stats().replayed >= 2  # what was recorded fits again
 
 
+@pytest.mark.filterwarnings("ignore:replays of the capture of")
 def test_who_waits_for_others_works_no_longer(no_grad: None) -> None:
     def run(x: torch.Tensor) -> torch.Tensor:
         time.sleep(0.02)

@@ -605,9 +605,7 @@ main()
 
 
 @pytest.mark.timing
-def test_functions_of_microseconds_have_their_time(
-    python: str, launch: Launch, look: Look
-) -> None:
+def test_functions_of_microseconds_have_their_time(python: str, launch: Launch, look: Look) -> None:
     program = launch(python, SHORT_FUNCTIONS)
     seen = look([program.pid], seconds=1.0)
     names = Counter(seen.list_names(stack)[-1] for stack in seen.samples["stack"].tolist())

@@ -131,12 +131,12 @@ def test_it_answers_on_a_gpu():
     text = to_text(make_gpu_receipt().draw(), width=80)
     assert "4,600 us a call, of which 86 % (86 to 86) are not the GPU's work\n" in text
     assert "kernels                     640 us  14 %  ########\n" in text
-    assert "The same work without Python takes 759 us (6.1x): ftax.capture hands that over." in text
+    assert "The same work without Python takes 759 us (6.1x); --runtimes capture measures" in text
 
 
 def test_what_a_capture_would_give_is_told_unless_it_was_measured_or_refused():
     receipt = make_cpu_receipt()
-    assert "700 us (1.4x): ftax.capture hands that over." in str(receipt)
+    assert "700 us (1.4x); --runtimes capture measures" in str(receipt)
     slow = make_cpu_receipt(make_runtime(CAPTURE, 1100.0))
     assert "Nothing that was measured gives it back" in str(slow)
     reason = "cannot capture mlp: it reads a clock: give a time"
@@ -146,7 +146,7 @@ def test_what_a_capture_would_give_is_told_unless_it_was_measured_or_refused():
     assert told in refused
     left_out = replace(missing, error="")  # it was not tried
     told = str(replace(receipt, unavailable=(left_out,)))
-    assert "700 us (1.4x): ftax.capture hands that over." in told
+    assert "700 us (1.4x); --runtimes capture measures" in told
 
 
 def test_what_has_no_ladder_says_why():

@@ -39,7 +39,7 @@ _MOST_CODE = 9  # lines that are pasted from the first screen
 _NEXT_TO_NO_LONGER = 1.1  # times the fastest
 _LONGEST_REASON = 100  # characters of why a runtime is not advised
 _LONGEST_REFUSAL = 400  # of why a capture refuses
-_HANDS_OVER = ": ftax.capture hands that over"
+_MEASURE_IT = "; --runtimes capture measures what ftax.capture gives of that"
 _NOTHING = "Nothing that was measured gives it back: no runtime is right and surely faster."
 # What people write, of the runtimes that are known by another name than ours.
 _WRITTEN = {
@@ -83,6 +83,7 @@ def draw_receipt_first(
         ),
         notes=(
             *_list_notes(receipt, gains),
+            *_say_left_out(pasted),
             *_paste(pasted, is_fastest),
             *(_explain(receipt) if legend else ()),
             _say_more(saved, more, hidden, notes),
@@ -290,7 +291,7 @@ def _say_stand_in(found: Receipt) -> str:
     if best is None or any(item.place.runtime == "capture" for item in found.others):
         return _NOTHING
     missing = {item.runtime for item in found.unavailable if item.error}
-    told = "" if "capture" in missing else _HANDS_OVER
+    told = "" if "capture" in missing else _MEASURE_IT
     return (
         f"The same work without Python takes {format_time(best.latency_ns)} "
         f"({_say_times(best.speedup_ratio)}){told}."
@@ -313,6 +314,14 @@ def _drop_name(reason: str) -> str:
     """A reason without ``cannot capture Net: `` before it."""
     told = reason.partition(": ")[2] if reason.startswith("cannot ") else reason
     return cut(told, _LONGEST_REFUSAL)
+
+
+def _say_left_out(row: RuntimeRow | None) -> Iterator[str]:
+    """What the code that is pasted does not do though the model does, in a capture's warning."""
+    for text in row.measurement.warnings if row is not None else ():
+        if text.startswith("replays of the capture"):
+            yield f"{text[0].upper()}{text[1:]}."
+            yield ""
 
 
 def _say_times(ratio: float | None) -> str:
