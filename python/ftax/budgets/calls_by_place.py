@@ -23,8 +23,10 @@ from ftax.steps.echoes import Echoes, PlainMode
 from ftax.tape.recording import is_tagged_as_sized, operator_name
 from ftax.tape.waits import READS
 
-# By which Python reads values without an operator call, on a CPU. An address is no value.
-_MEMORY_READS = frozenset(("tolist", "numpy", "__array__", "__dlpack__"))
+# By which Python reads values without an operator call, on a CPU. An address is no value. What is
+# printed or logged is made text by `__repr__`.
+_MEMORY_READS = frozenset(("tolist", "numpy", "__array__", "__dlpack__", "__repr__"))
+_MAKES_OF_NUMBERS = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 _COPIES = ("aten::to", "aten::_to_copy", "aten::copy_")
 
 
@@ -108,6 +110,13 @@ def match_names(calls: Sequence[PlacedCall], names: Counter[str]) -> Iterator[Pl
         yield from [PlacedCall(name, Place())] * count
 
 
+def _count_listed(data: Any) -> int:
+    """How many tensors stand in a list, and in lists in it; each is read as a number."""
+    if not isinstance(data, (list, tuple)):
+        return 0
+    return sum(isinstance(item, torch.Tensor) or _count_listed(item) for item in data)
+
+
 class MemoryReads(TorchFunctionMode):
     """Notes reads of memory that are no operator call, in a run for that alone: torch takes other
     paths where such a mode is active."""
@@ -118,6 +127,10 @@ class MemoryReads(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        if name in _MEMORY_READS:
+        # A tensor without dimensions formats its number, which is an operator call.
+        if name in _MEMORY_READS or (name == "__format__" and args[0].dim()):
             self._notes.add(f"Tensor.{name}", *self._places.find(sys._getframe(1)))
+        elif name in _MAKES_OF_NUMBERS and (number := _count_listed(args[name == "new_tensor"])):
+            place = self._places.find(sys._getframe(1))
+            self._notes.add(f"{name} of tensors in a list", *place, count=number)
         return func(*args, **(kwargs or {}))

@@ -17,7 +17,7 @@ import signal
 import sys
 import traceback
 import warnings
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,7 +33,7 @@ from ftax.errors import (
     is_out_of_memory,
     shorten,
 )
-from ftax.reports.terminal import drop_bad_sizes, say
+from ftax.reports.terminal import drop_bad_sizes, keep_results_apart, say
 
 WRONG, LACKING, FAILED, UNSURE = 2, 3, 4, 5
 UNFORESEEN = 70  # EX_SOFTWARE in sysexits.h
@@ -82,7 +82,9 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
             raise
         return 0
     try:
-        with context:
+        # Typer prints the help of a command itself.
+        apart = nullcontext() if "--help" in arguments else keep_results_apart()
+        with context, apart:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code

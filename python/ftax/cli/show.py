@@ -50,8 +50,10 @@ def show(what: Shown | Printout | Rows, form: Output = Output()) -> None:  # noq
 def show_receipt(receipt: Receipt, form: Output, *, everything: bool, is_saved: bool) -> None:
     """Print its first screen or, if ``everything`` is asked for, all of it; and keep it for `ftax
     show`, which prints the last one."""
-    more = "ftax show --all" if keep_last(receipt) else "the same command with --all"
-    saved = f"Saved in {form.json}." if is_saved else "Kept until the next (--json FILE saves it)."
+    is_kept = keep_last(receipt)
+    more = "ftax show --all" if is_kept else "the same command with --all"
+    saved = "Kept until the next (--json FILE saves it)." if is_kept else ""
+    saved = f"Saved in {form.json}." if is_saved else saved
     if everything or is_stdout(form.json):
         show(receipt.details, form)
     else:

@@ -192,9 +192,22 @@ def _say_largest_line(receipt: Receipt) -> str:
     if not taxes:
         return ""
     largest, *others = sorted(taxes, key=lambda line: -line.time_ns)
+    unknown = [line.name for line in receipt.lines if line.lower and _may_exceed(line, largest)]
+    if unknown:
+        return (
+            f"Which part of the tax is the largest is not known: {' and '.join(unknown)} "
+            f"{'is' if len(unknown) == 1 else 'are'} not resolved."
+        )
     close = [line for line in others if _overlap(line, largest)]
     told = "; their intervals do not tell which" if close else ""
     return f"The largest part of the tax is {' or '.join(map(_say, (largest, *close)))}{told}."
+
+
+def _may_exceed(line: Line, other: Line) -> bool:
+    """Whether a line that is not resolved may be the larger one."""
+    if line.resolved:
+        return False
+    return bool(line.doubt) or line.interval_ns is None or line.interval_ns[1] > other.time_ns
 
 
 def _overlap(line: Line, other: Line) -> bool:

@@ -35,7 +35,7 @@ _OUTSIDE = (
     "Python outside of torch",
     "tokenizers, numpy, your own Python: before the first operator or module and after the last",
 )
-_MORE_THAN_ALL = "more than the whole, since another line is below 0"
+_MORE_THAN_ALL = "it came out larger than the whole call, and another line below 0"
 _UNDIVIDED = ("everything", "calls that are not all the same work have no parts that could be told")
 
 

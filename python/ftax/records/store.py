@@ -121,6 +121,11 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
     if not records and not problems:
         problems.append(f"{path}:1: the file is empty; write a measurement to it first")
     if problems and not skip_bad:
+        if not records and content.strip() and not content.lstrip().startswith(_PREFIX):
+            raise ResultsError(
+                f"{path} is no results file of ftax (it begins with {content.strip()[:20]!r}): "
+                "give one that --json or -o wrote"
+            )
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ResultsError(problems[0] + more)
     return ReadResult(records=tuple(records), lines=tuple(lines), problems=tuple(problems))

@@ -9,12 +9,15 @@ typer's echo, everywhere else (pyproject.toml).
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -30,6 +33,7 @@ _SIZES = {
     "JUPYTER_COLUMNS": 20,
     "JUPYTER_LINES": 1,
 }
+_apart: list[TextIO] = []  # where results go, if not to sys.stdout
 _SIZE = re.compile("[0-9]{1,5}")
 
 
@@ -118,9 +122,37 @@ def make_bar(console: Console) -> Progress:
     )
 
 
+@contextmanager
+def keep_results_apart() -> Iterator[None]:
+    """Where standard output is a file or a pipe it gets results alone: what else is printed there,
+    as by a model, goes to standard error."""
+    stream = sys.stdout
+    try:
+        is_file = stream is not None and stream.fileno() == 1 and not stream.isatty()
+    except (OSError, ValueError):  # a stream of Python's, as a test has
+        is_file = False
+    if not is_file:
+        yield
+        return
+    stream.flush()
+    results = os.fdopen(os.dup(1), "w", encoding=stream.encoding, errors=stream.errors)
+    os.dup2(2, 1)
+    _apart.append(results)
+    try:
+        yield
+    finally:
+        _apart.remove(results)
+        with suppress(OSError):  # which is standard error's
+            stream.flush()
+        ctypes.CDLL(None).fflush(None)  # what C has buffered
+        os.dup2(results.fileno(), 1)
+        with suppress(OSError):  # it was flushed, or that has failed
+            results.close()
+
+
 def say(text: str, *, error: bool = True, end: str = "\n") -> None:
     """Print text as it is, on stderr or on stdout; nowhere if that is closed."""
-    stream = sys.stderr if error else sys.stdout
+    stream = sys.stderr if error else next(iter(_apart), sys.stdout)
     if stream is not None:
         stream.write(clean(text) + end)
         stream.flush()

@@ -25,7 +25,8 @@ from ftax.steps.train import train
 from ftax.tape.recording import is_tagged_as_sized, operator_name
 from ftax.tape.tape import preserve_state
 
-READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
+READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal",
+         "aten::allclose")  # fmt: skip
 _COPIES = ("aten::_to_copy", "aten::copy_")
 
 

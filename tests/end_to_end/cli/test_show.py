@@ -208,6 +208,29 @@ def test_json_on_standard_output_is_records_and_nothing_else(tmp_path):
     assert "bert-1x64: " in done.stderr
 
 
+PRINTS = """
+import os, torch
+class Prints(torch.nn.Linear):
+    def forward(self, x):
+        print("from Python")
+        os.write(1, b"from below\\n")
+        return super().forward(x)
+def make():
+    return Prints(4, 4), torch.randn(2, 4)
+"""
+
+
+def test_what_a_model_prints_is_not_among_the_results(tmp_path):
+    (tmp_path / "model.py").write_text(PRINTS)
+    options = ("--runtime", "flat", "--rounds", "3")
+    done = run_command("bench", f"{tmp_path / 'model.py'}:make", *options, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kind"] == "measurement"
+    assert "from Python" in done.stderr and "from below" in done.stderr
+    done = run_command("bench", f"{tmp_path / 'model.py'}:make", *options, "--csv")
+    assert "from" not in done.stdout
+
+
 def test_compare_prints_its_record_too(tmp_path):
     for name in ("a", "b"):
         make_measurement([100, 101, 99]).save(tmp_path / f"{name}.jsonl")

@@ -107,6 +107,31 @@ def test_host_reads_have_their_lines():
     }
 
 
+def reads_elsewhere(x):
+    print(x)
+    f"got {x}"
+    if torch.allclose(x, x + 1):
+        return x
+    chosen = torch.tensor([x[0], [x[1], x[2]][0], 3.0])
+    other = x.new_tensor((x[0],))
+    f"{x[0].item():.1f}"
+    torch.tensor([1.0, 2.0])
+    return x * chosen + other
+
+
+def test_host_reads_beside_operators_have_their_lines(capsys):
+    found = count_here(ftax.step(reads_elsewhere, torch.ones(3))).tallies["host_reads"]
+    assert {(fact.what, fact.lines[0], fact.count) for fact in found.facts} == {
+        ("Tensor.__repr__", find_line("print(x)"), 1),
+        ("Tensor.__format__", find_line('f"got {x}"'), 1),
+        ("aten::allclose", find_line("if torch.allclose(x, x + 1):"), 1),
+        ("tensor of tensors in a list",
+         find_line("chosen = torch.tensor([x[0], [x[1], x[2]][0], 3.0])"), 2),
+        ("new_tensor of tensors in a list", find_line("other = x.new_tensor((x[0],))"), 1),
+        ("aten::_local_scalar_dense", find_line('f"{x[0].item():.1f}"'), 1),
+    }  # fmt: skip
+
+
 def test_copies_between_devices_have_their_lines():
     def step(x):
         away = (x + 1).to("meta")

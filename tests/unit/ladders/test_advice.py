@@ -147,6 +147,18 @@ def test_lines_that_cannot_be_ranked_are_both_named():
     assert "; their intervals do not tell which." in text
 
 
+def test_a_line_that_is_not_resolved_may_be_the_largest():
+    rungs = (
+        make_runtime(EAGER, 1000.0, noise=0.4),
+        make_runtime(FLAT, 990.0, noise=-0.4),
+        make_runtime(TAPE, 980.0),
+    )
+    receipt = Receipt(rungs=rungs)
+    assert [line.resolved for line in receipt.lines[:1]] == [False]
+    text = receipt.recommendation
+    assert "The largest part" not in text
+
+
 def test_what_autograd_costs_too_is_said():
     rungs = (
         make_runtime(EAGER, 1000.0),

@@ -141,6 +141,14 @@ def test_a_bad_line_is_named_with_file_line_finding_and_remedy(path, line, said)
     assert len(result.problems) == 1
 
 
+@pytest.mark.parametrize("text", ["import torch\n", '{"some": "json"}\n', "<html>\n\n", "\0\0"])
+def test_a_file_that_is_no_results_file_is_told_so(path, text):
+    path.write_text(text)
+    with pytest.raises(ResultsError, match=rf"^{path} is no results file of ftax \(it begins with"):
+        read_records(path)
+    assert len(read_records(path, skip_bad=True).problems) == 1
+
+
 def test_the_first_of_several_problems_is_told_and_the_rest_counted(path):
     path.write_text(f"{make_line()}\nx\ny\nz\n")
     with pytest.raises(ResultsError, match=r":2: .*\(and 2 more\)"):
