@@ -40,6 +40,7 @@ def _train_with_ddp(take: Take, **options: Any) -> Any:
                 optimizer.zero_grad(set_to_none=seed == 3)
         return found, list(model.parameters())
     finally:
+        dist.barrier()  # gloo's thread is done with what DDP gave it: where that ends, it is joined
         dist.destroy_process_group()
 
 
