@@ -92,7 +92,7 @@ def test_a_program_without_python(tmp_path: Path, compiler: str, flag: str) -> N
     done = run(tmp_path, str(program))
     assert (done.stdout, done.returncode) == ("hello\n", 7)
     (line,) = done.stderr.strip().splitlines()
-    assert "no process ran a Python" in line
+    assert "no process used a GPU, or ran a Python that is known" in line
 
 
 @pytest.mark.parametrize("kind", ["renamed", "stripped", "linked", "deleted"])

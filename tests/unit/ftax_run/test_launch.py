@@ -186,7 +186,8 @@ while True:
 """
 
 
-SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"]
+SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGWINCH",
+           "SIGRTMAX"]  # fmt: skip
 COUNTER = """
 import signal, sys, time
 counts = {{}}
@@ -203,7 +204,15 @@ print(sorted(counts.values()), flush=True)
 
 
 @pytest.mark.parametrize("group", [False, True])
-@pytest.mark.parametrize("names", [["SIGTERM"], ["SIGINT"], ["SIGQUIT", "SIGUSR1", "SIGHUP"]])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["SIGTERM"],
+        ["SIGINT"],
+        ["SIGQUIT", "SIGUSR1", "SIGHUP"],
+        ["SIGXCPU", "SIGWINCH", "SIGRTMAX"],
+    ],
+)
 def test_a_signal_reaches_the_program_once(tmp_path: Path, names: list[str], group: bool) -> None:
     """As `timeout` and job schedulers send it, to the whole group."""
     source = COUNTER.format(names=SIGNALS, wanted=len(names))

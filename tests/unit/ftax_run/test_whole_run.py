@@ -161,7 +161,7 @@ def test_an_iteration_that_is_never_called(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(STEPS)
     account = watch([sys.executable, str(program)], 1000, "__main__:train")
-    assert "__main__:train was not called twice, or is a coroutine" in "\n".join(describe(account))
+    assert "__main__:train was not seen to be called twice" in "\n".join(describe(account))
 
 
 @pytest.mark.parametrize("place", ["train_step", "main:", ":step"])
@@ -233,6 +233,33 @@ for number in range(6):
     subprocess.run([sys.executable, "child.py"])
 subprocess.run([sys.executable, "child.py", "other"])
 """
+
+
+POOL = """
+import multiprocessing, sys, time
+def work(number):
+    end = time.perf_counter() + 0.05
+    while time.perf_counter() < end: pass
+if __name__ == "__main__":
+    multiprocessing.set_start_method(sys.argv[1])
+    with multiprocessing.Pool(1) as pool:
+        pool.map(work, range(20))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pool_is_what_the_program_waits_for(tmp_path: Path, method: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(POOL)
+    account = watch([sys.executable, str(program), method], 1000)
+    main = account.find_main()
+    assert main is account.processes[0]
+    line, *_ = find(main).lines
+    assert line.place[2] == "work" and line.cause == WAIT
+    others = "\n".join(describe(account)).partition("Other processes\n")[2]
+    assert all(
+        "program.py:" not in line for line in others.splitlines() if "resource_tracker" in line
+    )
 
 
 def test_other_processes_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ class HostTime:
     spent: Sums[tuple[Place, str]] = field(default_factory=Sums)  # by line and cause
     leaves: Sums[tuple[Place, Place]] = field(default_factory=Sums)
     stacks: Sums[tuple[Place, ...]] = field(default_factory=Sums)
+    late: float = 0.0  # of the sums, waits that are booked to what others ran
 
     @property
     def unit(self) -> float:
@@ -47,9 +48,9 @@ class HostTime:
 
     @property
     def busy(self) -> float:
-        """The share of the time in which it waits for nothing."""
+        """The share of the time in which it, or what it waits for, works."""
         waits = sum(amount for (_, cause), amount in self.spent.items() if cause == WAIT)
-        return 1 - waits / (sum(self.spent.values()) or 1)
+        return 1 - max(0.0, waits - self.late) / (sum(self.spent.values()) or 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--iteration", metavar="MODULE:FUNCTION", default="",
-        help="each call of it is an iteration, such as __main__:train_step",
+        help="each call of it, from the second on, is an iteration: __main__:train_step",
     )  # fmt: skip
     parser.add_argument(
         "--receipt", action="store_true",
@@ -127,8 +127,8 @@ def watch(command: list[str], rate: float, iteration: str = "") -> Account:
     main = account.find_main()
     if iteration and main is not None and not main.marked:
         main.problem = (
-            f"{iteration} was not called twice, or is a coroutine or a generator: iterations are "
-            "what repeats in the device's work"
+            f"{iteration} was not seen to be called twice: name a plain function as its code does "
+            "(outer.<locals>.inner of a closure), no coroutine or generator"
         )
     return account
 

@@ -39,6 +39,7 @@ _COMMAND = re.compile(r"/s?bin/[^/.]+$")  # a script that only calls a package's
 _MOST_FRAMES = 200  # of a stack in a flame graph
 UNKNOWN = ("?", 0, "?")
 REST = ("other lines", 0, "")  # of those that are too many to be kept apart
+_OURS = re.compile(r"/ftax-run-[^/]+/(sitecustomize|iteration)\.py$")  # of --iteration
 _SHIMS = ("<shim>", "__init__")  # files of frames that Python puts between a class and its __init__
 
 
@@ -103,7 +104,9 @@ class Places:
         """From the innermost."""
         if stack not in self._frames:
             frames = (self._find(*frame) for frame in iter_unpack("<II", self._stacks[stack]))
-            self._frames[stack] = tuple(frame for frame in frames if frame[0] not in _SHIMS)
+            self._frames[stack] = tuple(
+                frame for frame in frames if frame[0] not in _SHIMS and not _OURS.search(frame[0])
+            )
         return self._frames[stack]
 
     def _find(self, code: int, offset: int) -> Place:

@@ -20,8 +20,13 @@ FOLDER = "FTAX_RUN_FOLDER"
 ITERATION = "FTAX_RUN_ITERATION"
 _TOOLS = frozenset({"uv", "pipx"})  # folders in which tools have environments for themselves
 _INJECTION = "CUDA_INJECTION64_PATH"
-_FORWARDED = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+# Those that tell a process of its own faults, children and terminal are not passed on.
+_FORWARDED = tuple(
+    signal.valid_signals().difference(
+        (signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
+         signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGSEGV, signal.SIGBUS,
+         signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS)
+    )
 )  # fmt: skip
 _GROUP_S = 0.005
 

@@ -101,6 +101,7 @@ def to_record(account: Account) -> dict[str, object]:
         host = {
             "total": item.host.total,
             "wall": item.host.wall,
+            "late": item.host.late,
             **list_sums(item.host, _OF_HOST),
         }
         timeline = [[event.row, event.name, event.start, event.end] for event in item.timeline]
@@ -147,8 +148,9 @@ def from_record(record: Mapping[str, Any]) -> Account:
             for window in item["windows"]
         ]  # fmt: skip
         host = HostTime(
-            item["host"]["total"], item["host"]["wall"], **read_sums(item["host"], _OF_HOST)
-        )
+            item["host"]["total"], item["host"]["wall"], **read_sums(item["host"], _OF_HOST),
+            late=item["host"].get("late", 0.0),
+        )  # fmt: skip
         timeline = [Event(*event) for event in item["timeline"]]
         values = {name: item[name] for name in _VALUES if name in item}
         values |= read_sums(item, ("rest",))

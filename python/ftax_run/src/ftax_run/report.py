@@ -10,6 +10,7 @@ from ftax_run.sums import Sums
 from ftax_run.window import Window
 
 _LEAST_IDLE = 0.25  # of the time, of a device that the host bounds
+_LEAST_BUSY = 0.05  # of the time of a process, that has a line
 _MOST_LINES = 10
 _MOST_OTHERS = 4
 _LEAST_SHARE = 0.5  # of the recorded time in iterations, that needs no word
@@ -30,7 +31,8 @@ def describe_nothing(account: Account) -> list[str]:
     """Why there is nothing to report."""
     problems = _list_problems(account)
     return problems or [
-        "Nothing was seen: no process ran a Python that has its symbols, and none used a GPU"
+        "Nothing was seen: no process used a GPU, or ran a Python that is known (CPython 3.11 to "
+        "3.14, with its symbols) for long enough"
     ]
 
 
@@ -202,16 +204,14 @@ def _describe_host_processes(processes: list[ProcessAccount]) -> list[str]:
     times = Sums({name: sum(item.host.wall for item in each) for name, each in alike.items()})
     lines = ["", "Other processes"] if times else []
     for name, time in times.list_largest(_MOST_OTHERS):
-        busy, spent = 0.0, Sums[Place]()
+        works: Sums[Place] = Sums()  # its own; waits are booked to what others ran
         for item in alike[name]:
-            busy += item.host.wall * item.host.busy
-            spent.add(item.host.sum_lines())
-        (most, _), *_ = spent.list_largest(1)
+            for (place, cause), amount in item.host.spent.items():
+                works[place] += amount * item.host.unit * (cause != WAIT)
+        busy = sum(works.values()) / max(1, time)
         count = f"{len(alike[name])} x " if len(alike[name]) > 1 else ""
-        lines.append(
-            f"  {count}{name}: {_time(time)}, {100 * busy / max(1, time):.0f} % of it busy; most "
-            f"at {name_place(most)}"
-        )
+        where = f"; most at {name_place(works.rank()[0][0])}" if busy > _LEAST_BUSY else ""
+        lines.append(f"  {count}{name}: {_time(time)}, {100 * busy:.0f} % of it busy{where}")
     return lines
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ftax_run import activities
 from ftax_run.account import Account, HostTime, ProcessAccount
 from ftax_run.activities import ActivityReader, MarkReader
-from ftax_run.causes import STOPPED, Others, group_alike, name_cause, weigh
+from ftax_run.causes import STOPPED, WAIT, Others, group_alike, name_cause, weigh
 from ftax_run.errors import UnknownPythonError
 from ftax_run.frames import REST, Place, Places, make_table
 from ftax_run.launch import list_processes, read_identity, uses_gpu
@@ -304,6 +304,8 @@ class Watcher:
         for sample, weight in group_alike(samples, weights):
             cause = name_cause(sample, into_c)
             stacks = others.list_late(sample, cause)
+            if cause == WAIT and stacks != [int(sample["stack"])]:
+                host.late += weight
             for stack in stacks:
                 line, share = self.places.find_users(stack), weight / len(stacks)
                 host.spent[line, cause] += share
