@@ -86,8 +86,7 @@ class Sampler {
   // At random times: what is done once a millisecond must not always be met in one place.
   void run() {
     ask_for_short_slices();
-    // Of the clock: `std::random_device` needs a glibc of 2022.
-    std::mt19937_64 random{static_cast<uint64_t>(now_ns())};
+    std::mt19937_64 random{std::random_device{}()};
     std::uniform_real_distribution<double> share(0.5, 1.5);
     while (!stops_) {
       const auto wait = static_cast<int64_t>(share(random) * static_cast<double>(period_ns_));
