@@ -152,9 +152,9 @@ bool Stacks::lists_the_same() {
 // The program runs on while it is read, so a reading may mix two moments. It counts if the
 // innermost frame is the same before and after. Else a second one follows, and what both have in
 // common, from the outermost frame, counts; so does the frame below that if it is of the same
-// function in both, and has only gone on. A thread that slept at its last
-// sample and has had no CPU since stands where it stood: most threads of a program wait all the
-// time, and reading them costs as much as reading one that runs.
+// function in both, and has only gone on. A thread that slept at its last sample and has had no CPU
+// since stands where it stood: most threads of a program wait all the time, and reading them costs
+// as much as reading one that runs.
 void Stacks::take_thread(uint64_t thread, int32_t id, Numbers& numbers, News& news) {
   Thread& state = threads_[id];
   state.seen = true;

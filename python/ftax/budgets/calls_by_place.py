@@ -130,7 +130,9 @@ class MemoryReads(TorchFunctionMode):
         # A tensor without dimensions formats its number, which is an operator call.
         if name in _MEMORY_READS or (name == "__format__" and args[0].dim()):
             self._notes.add(f"Tensor.{name}", *self._places.find(sys._getframe(1)))
-        elif name in _MAKES_OF_NUMBERS and (number := _count_listed(args[name == "new_tensor"])):
-            place = self._places.find(sys._getframe(1))
-            self._notes.add(f"{name} of tensors in a list", *place, count=number)
+        elif name in _MAKES_OF_NUMBERS:
+            given = (*args, *(kwargs or {}).values())
+            if number := sum(map(_count_listed, given)):
+                place = self._places.find(sys._getframe(1))
+                self._notes.add(f"{name} of tensors in a list", *place, count=number)
         return func(*args, **(kwargs or {}))

@@ -113,7 +113,7 @@ def reads_elsewhere(x):
     if torch.allclose(x, x + 1):
         return x
     chosen = torch.tensor([x[0], [x[1], x[2]][0], 3.0])
-    other = x.new_tensor((x[0],))
+    other = x.new_tensor(data=(x[0],))
     f"{x[0].item():.1f}"
     torch.tensor([1.0, 2.0])
     return x * chosen + other
@@ -127,7 +127,7 @@ def test_host_reads_beside_operators_have_their_lines(capsys):
         ("aten::allclose", find_line("if torch.allclose(x, x + 1):"), 1),
         ("tensor of tensors in a list",
          find_line("chosen = torch.tensor([x[0], [x[1], x[2]][0], 3.0])"), 2),
-        ("new_tensor of tensors in a list", find_line("other = x.new_tensor((x[0],))"), 1),
+        ("new_tensor of tensors in a list", find_line("other = x.new_tensor(data=(x[0],))"), 1),
         ("aten::_local_scalar_dense", find_line('f"{x[0].item():.1f}"'), 1),
     }  # fmt: skip
 

@@ -134,7 +134,7 @@ def watch(command: list[str], rate: float, iteration: str = "") -> Account:
 
 
 def _follow(program: Popen[bytes], command: list[str], folder: Path, sampler: Sampler) -> Account:
-    """Whatever befalls who watches, the program runs to its end, and its exit code is given."""
+    """If watching fails, the program still runs to its end, and its exit code is given."""
     watcher, began = Watcher(program.pid, folder, sampler), time.monotonic()
     problem = ""
     try:

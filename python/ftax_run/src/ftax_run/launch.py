@@ -20,7 +20,7 @@ FOLDER = "FTAX_RUN_FOLDER"
 ITERATION = "FTAX_RUN_ITERATION"
 _TOOLS = frozenset({"uv", "pipx"})  # folders in which tools have environments for themselves
 _INJECTION = "CUDA_INJECTION64_PATH"
-# Those that tell a process of its own faults, children and terminal are not passed on.
+# Those that tell a process of a fault, a child or its terminal are not passed on.
 _FORWARDED = tuple(
     signal.valid_signals().difference(
         (signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
